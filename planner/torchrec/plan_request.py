@@ -17,7 +17,7 @@ from planner.torchrec.model_reading import ModelTables, read_model
 from planner.torchrec.modules import ModelReading, find_tables
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.other_tables import OtherTables, only_tables, plan_other_tables
-from planner.torchrec.topology import check_weights, to_topology, usable_after, with_usable
+from planner.torchrec.topology import check_weights, device_bytes, to_topology, with_usable
 
 
 def to_pipeline(pipeline: Pipeline | str) -> Pipeline:
@@ -107,7 +107,7 @@ class PlanRequest:
         topology = to_topology(self.topology, self.profile)
         if reserved is None:
             return topology
-        return with_usable(topology, workload, usable_after(reserved))
+        return with_usable(topology, workload, device_bytes(reserved))
 
     def others(
         self,

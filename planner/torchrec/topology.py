@@ -102,7 +102,7 @@ def to_topology(topology: TorchRecTopology, profile: HardwareProfile) -> Topolog
     memory is the host's.
     """
     host = min(float(device.storage.ddr) for device in topology.devices)
-    own = _device_bytes(topology)
+    own = device_bytes(topology)
     local = node_size(topology)
     with refusing("the topology"):
         return Topology(
@@ -182,12 +182,8 @@ def check_weights(found: Sequence[FoundTable], topology: TorchRecTopology) -> No
         )
 
 
-def usable_after(reserved: TorchRecTopology) -> list[Bytes]:
-    """Return what a storage reservation leaves on every device."""
-    return _device_bytes(reserved)
-
-
-def _device_bytes(topology: TorchRecTopology) -> list[Bytes]:
+def device_bytes(topology: TorchRecTopology) -> list[Bytes]:
+    """Return the memory for tables of every device, of which reservations leave less."""
     on_cpu = topology.compute_device == "cpu"
     return [
         float(device.storage.ddr if on_cpu else device.storage.hbm) for device in topology.devices
