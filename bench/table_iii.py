@@ -9,7 +9,6 @@ sets are unpublished, so only the order of magnitude can be compared) stands bes
 import sys
 from csv import DictReader
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -61,22 +60,28 @@ def published(machine: str) -> list[float]:
         ]
 
 
+def results() -> dict[str, dict[str, dict[str, float]]]:
+    """Return the step times in seconds, by machine, task and sharder."""
+    tasks = sorted((ROOT / "bench/workloads").glob("heavy_*.yaml"))
+    return {
+        hardware: {path.stem: task_times(path, hardware) for path in tasks} for hardware in MACHINES
+    }
+
+
 def main() -> None:
     """Print a table per machine; with --write, keep the numbers."""
-    results: dict[str, Any] = {}
-    for hardware, machine in MACHINES.items():
-        times = {
-            path.stem: task_times(path, hardware)
-            for path in sorted((ROOT / "bench/workloads").glob("heavy_*.yaml"))
-        }
-        results[hardware] = times
+    found = results()
+    for hardware, times in found.items():
         show(hardware, times)
-        actual = published(machine)
+        actual = published(MACHINES[hardware])
         if actual:
             low, high = min(actual) / MS, max(actual) / MS
-            print(f"  Table IV, {machine}: steps of {low:.1f} to {high:.1f} ms on its own tasks\n")
+            print(
+                f"  Table IV, {MACHINES[hardware]}: "
+                f"steps of {low:.1f} to {high:.1f} ms on its own tasks\n"
+            )
     if "--write" in sys.argv:
-        write(RESULTS, results)
+        write(RESULTS, found)
 
 
 def show(hardware: str, times: dict[str, dict[str, float]]) -> None:
