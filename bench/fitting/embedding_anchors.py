@@ -14,7 +14,6 @@ are:
 * ``eval``: the forward of inference, another template of TBE.
 """
 
-import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ import numpy as np
 
 from bench.fitting.embedding_rows import PROFILES, Row, compute_kernel, measured_rows, tables
 from bench.fitting.lookups_alone import lookups_alone
+from bench.kept import write
 from costmodel.base.units import KIB, US
 from costmodel.domain.hardware import HardwareProfile
 from costmodel.domain.plan import ComputeKernel
@@ -136,13 +136,13 @@ def _bytes(row: Row, hardware: HardwareProfile) -> dict[str, float]:
     }
 
 
-def show(results: Sequence[Mapping[str, Any]]) -> None:
+def show(found: Sequence[Mapping[str, Any]]) -> None:
     """Print the table, and the errors of the rows that are the modelled kernel."""
     print(
         f"{'GPU, shape':52}{'phase':19}{'measured':>11}{'predicted':>11}{'error':>8}"
         "  bytes over counted: DRAM, L2 without L1 -> with; remark"
     )
-    for row in results:
+    for row in found:
         dram = row["measured_dram_bytes"]
         ratio = "" if dram is None else f"{row['predicted_hbm_bytes'] / dram:.2f} {_l2_ratios(row)}"
         where = compute_kernel(row)
@@ -154,8 +154,8 @@ def show(results: Sequence[Mapping[str, Any]]) -> None:
             f"  {' '.join((ratio, row['remark'])).strip()}"
         )
     for name, some in {
-        "modelled kernel": [row for row in results if not row["remark"]],
-        "others": [row for row in results if row["remark"]],
+        "modelled kernel": [row for row in found if not row["remark"]],
+        "others": [row for row in found if row["remark"]],
     }.items():
         errors = np.abs([row["error"] for row in some])
         print(
@@ -173,12 +173,17 @@ def _l2_ratios(row: Mapping[str, Any]) -> str:
     return f"{without / counted:.2f} -> {behind / counted:.2f}"
 
 
+def results() -> list[dict[str, Any]]:
+    """Return every measured row beside its prediction."""
+    return [predict(row) for row in measured_rows()]
+
+
 def main() -> None:
     """Print every row; with --write keep them."""
-    results = [predict(row) for row in measured_rows()]
-    show(results)
+    found = results()
+    show(found)
     if "--write" in sys.argv:
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        write(RESULTS, found)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ from needed import needs_data
 
 from bench import coverage, published_steps, table_iii
 from bench.accuracy import basis, kernels, scaling, steps
+from bench.fitting import embedding_anchors
 from bench.kept import read, updated
+from bench.nlp.__main__ import table as language_models
 
 RESULTS = Path(coverage.RESULTS).parent
 QUICK: Mapping[tuple[str, ...], Callable[[], Any]] = {
@@ -17,6 +19,8 @@ QUICK: Mapping[tuple[str, ...], Callable[[], Any]] = {
     ("accuracy", "scaling"): scaling.results,
     ("accuracy", "steps"): steps.results,
     ("coverage",): coverage.results,
+    ("embedding_anchors",): embedding_anchors.results,
+    ("nlp",): language_models,
     ("published_steps",): published_steps.results,
     ("table_iii",): table_iii.results,
 }
