@@ -63,7 +63,7 @@ class Planned(PlannedViews):
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``plan.json``: the report, and the workload it is about."""
         from planner.files.plans import PlanFile, dump_plan_file
-        from planner.planning.report_data import report_data
+        from planner.planning.report_data import numbers_data
 
         search = self.report.search
         file = PlanFile(
@@ -77,7 +77,7 @@ class Planned(PlannedViews):
         )
         written = dump_plan_file(file)
         workload = written.pop("workload")
-        return {**report_data(self.report), **written, "workload": workload}
+        return {**numbers_data(self.report), **written, "workload": workload}
 
     def save(self, path: str | Path) -> None:
         """Write ``plan.json``, as a whole or not at all; ``-`` is standard output."""

@@ -18,6 +18,12 @@ SCHEMA_VERSION = 1
 
 def report_data(report: Report) -> dict[str, Any]:
     """Return a report as plain data."""
+    tables = [table_data(table.sharding) for table in report.tables]
+    return {**numbers_data(report), "tables": tables}
+
+
+def numbers_data(report: Report) -> dict[str, Any]:
+    """Return a report as plain data, but for its tables, which a plan file has of its plan."""
     return {
         "schema_version": SCHEMA_VERSION,
         "workload_name": report.workload,
@@ -43,7 +49,6 @@ def report_data(report: Report) -> dict[str, Any]:
         "extrapolated": [_extrapolation_data(each) for each in report.extrapolated],
         "breakdown": {stage.value: seconds for stage, seconds in report.breakdown.items()},
         "ranks": [_rank_data(rank) for rank in report.ranks],
-        "tables": [table_data(table.sharding) for table in report.tables],
     }
 
 
