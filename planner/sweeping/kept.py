@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import inf
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from costmodel.base.limits import MOST_ACCUMULATED, MOST_RANKS, MOST_SAMPLES
 from planner.files.disk import file_error, read_text
 from planner.sweeping.points import Sweep, SweepPoint
-from planner.sweeping.sweep_data import SCHEMA_VERSION, point_data, sweep_data
+from planner.sweeping.sweep_data import SCHEMA_VERSION, notes_data, point_data, sweep_data
 
 FILE = "sweep.json"
 _Time = Annotated[float, Field(gt=0, lt=1e9)]
@@ -48,6 +48,8 @@ class _KeptSweep(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     schema_version: Annotated[int, Field(ge=SCHEMA_VERSION, le=SCHEMA_VERSION)]
+    notes: dict[str, list[str]] = {}
+    """Keys of points, by what they are warned of."""
     points: list[_KeptPoint]
     others: list[_KeptPoint] = []
 
@@ -73,7 +75,11 @@ def kept_points(directory: Path) -> dict[str, SweepPoint]:
         place = ".".join(map(str, error.errors()[0]["loc"]))
         message = f"this is not the file of a sweep (`{place}`: {error.errors()[0]['msg']})"
         raise file_error(path, message, "name another folder, or remove this file") from None
-    points = map(_point, (*kept.others, *kept.points))
+    notes: dict[str, list[str]] = {}
+    for note, keys in kept.notes.items():
+        for key in keys:
+            notes.setdefault(key, []).append(note)
+    points = (_point(each, notes.get(each.key, ())) for each in (*kept.others, *kept.points))
     return {point.key: point for point in points if _is_whole(point, directory)}
 
 
@@ -84,7 +90,7 @@ def _is_whole(point: SweepPoint, directory: Path) -> bool:
     return is_name and (directory / point.plan_file).is_file()
 
 
-def _point(kept: _KeptPoint) -> SweepPoint:
+def _point(kept: _KeptPoint, notes: Iterable[str]) -> SweepPoint:
     ends = kept.step_time_low_s, kept.step_time_high_s
     return SweepPoint(
         hardware=kept.hardware,
@@ -101,11 +107,17 @@ def _point(kept: _KeptPoint) -> SweepPoint:
         reason=kept.reason,
         key=kept.key,
         plan_file=kept.plan_file,
+        notes=tuple(notes),
     )
 
 
 def sweep_text_file(sweep: Sweep, known: Mapping[str, SweepPoint]) -> str:
     """Return the content of ``sweep.json``, with points of other sweeps in the same folder."""
     keys = {point.key for point in sweep.points}
-    others = [point_data(p, on_front=False) for key, p in known.items() if key not in keys]
-    return json.dumps({**sweep_data(sweep), "others": others}, indent=1, ensure_ascii=False) + "\n"
+    others = [point for key, point in known.items() if key not in keys]
+    data = {
+        **sweep_data(sweep),
+        "notes": notes_data((*sweep.points, *others)),
+        "others": [point_data(point, on_front=False) for point in others],
+    }
+    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"

@@ -1,5 +1,6 @@
 """Points of a sweep, and what they are compared by: throughput, cost and step time."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,8 @@ class SweepPoint:
     sharder: str | None = None
     reason: str | None = None
     """Why there is no plan."""
+    notes: tuple[str, ...] = ()
+    """What the plan is to be warned of."""
     key: str
     """Digest of all that the plan depends on: what has the same one need not be planned again."""
     plan_file: str | None = None
@@ -80,6 +83,15 @@ def _criteria(point: SweepPoint) -> tuple[float, float, float]:
     if cost is None or step_time is None:
         raise ValueError("a point without a plan is compared with none")
     return -point.samples_per_second, cost, step_time
+
+
+def by_note(points: Iterable[SweepPoint]) -> dict[str, list[SweepPoint]]:
+    """Return what the reader is to be warned of, and the points that it is for."""
+    found: dict[str, list[SweepPoint]] = {}
+    for point in points:
+        for note in point.notes:
+            found.setdefault(note, []).append(point)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

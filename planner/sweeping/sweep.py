@@ -297,5 +297,6 @@ def _with_plan(point: SweepPoint, planned: Planned, name: str | None) -> SweepPo
         peak_memory_bytes=report.peak_memory_bytes,
         usable_bytes=report.usable_bytes,
         sharder=report.search.sharder if report.search else None,
+        notes=report.notes,
         plan_file=name,
     )

@@ -2,9 +2,10 @@
 
 import csv
 import io
+from collections.abc import Iterable
 from typing import Any
 
-from planner.sweeping.points import Sweep, SweepPoint
+from planner.sweeping.points import Sweep, SweepPoint, by_note
 
 SCHEMA_VERSION = 1
 
@@ -17,8 +18,14 @@ def sweep_data(sweep: Sweep) -> dict[str, Any]:
         "workload_name": sweep.workload,
         "num_tables": sweep.num_tables,
         "cost_unit": "price" if sweep.is_priced else "gpu_hours",
+        "notes": notes_data(sweep.points),
         "points": [point_data(point, on_front=point in front) for point in sweep.points],
     }
+
+
+def notes_data(points: Iterable[SweepPoint]) -> dict[str, list[str]]:
+    """Return what the reader is to be warned of, and the keys of the points that it is for."""
+    return {note: [point.key for point in some] for note, some in by_note(points).items()}
 
 
 def point_data(point: SweepPoint, *, on_front: bool) -> dict[str, Any]:

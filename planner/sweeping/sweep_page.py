@@ -7,9 +7,10 @@ from planner.pages.charts import Spec, field, spec
 from planner.pages.document import Panel, html_page
 from planner.pages.tables import HtmlColumn
 from planner.planning.confidence_text import span
+from planner.planning.plan_page import warning_panels
 from planner.show.format import duration, memory, rate, significant
 from planner.sweeping.points import Sweep, SweepPoint
-from planner.sweeping.sweep_text import cost_text
+from planner.sweeping.sweep_text import cost_text, warnings
 
 _HEIGHT = 320
 _LOG = {"type": "log", "nice": False, "padding": 25}
@@ -25,7 +26,7 @@ _TOOLTIP = (
 
 def sweep_page(sweep: Sweep) -> str:
     """Return the page."""
-    panels = [
+    charts = [
         Panel(
             title="Throughput and cost",
             note="Every point is the best plan found for a machine and a batch. Pale ones are not "
@@ -38,10 +39,12 @@ def sweep_page(sweep: Sweep) -> str:
             note="A line for every machine and batch; bars are the 90% interval of the prediction.",
             chart=scaling_spec(sweep),
         ),
+    ]
+    panels = [
+        *warning_panels(warnings(sweep)),
+        *(charts if sweep.feasible else ()),
         Panel(title="Points", table=sweep_columns(sweep)),
     ]
-    if not sweep.feasible:
-        panels = panels[2:]
     return html_page(f"Sweep of {sweep.workload or 'a workload'}", _headline(sweep), panels)
 
 

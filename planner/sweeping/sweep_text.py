@@ -1,14 +1,15 @@
 """A sweep as text: its table, what is on the front, and the cheapest point that is fast enough."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from textwrap import wrap
 
 from rich.text import Text
 
 from planner.planning.confidence_text import span
+from planner.planning.report_text import notes_text
 from planner.show.format import count, duration, durations, memory, percent, rate, significant
 from planner.show.layout import Column, table_text
-from planner.sweeping.points import Sweep, SweepPoint
+from planner.sweeping.points import Sweep, SweepPoint, by_note
 
 _NONE = "-"
 _MARK = "*"
@@ -21,6 +22,7 @@ def sweep_text(sweep: Sweep, width: int, target: float | None = None) -> Iterato
     """
     name = f"{sweep.workload}: " if sweep.workload else ""
     yield Text(f"{name}{count(sweep.num_tables, 'table')} · {count(len(sweep.points), 'point')}")
+    yield from notes_text(warnings(sweep), width)
     yield Text()
     yield from table_text(_columns(sweep), width=width, indent=0)
     yield Text()
@@ -68,6 +70,33 @@ def _peak(point: SweepPoint) -> str:
 def place(point: SweepPoint) -> str:
     """Return which point it is."""
     return f"{point.world_size:,} × {point.hardware}, {point.local_batch_size:,} samples each"
+
+
+_NAMES: tuple[Callable[[SweepPoint], str], ...] = (
+    lambda _: "all plans",
+    lambda point: point.hardware,
+    lambda point: f"{point.world_size:,} × {point.hardware}",
+    place,
+)
+"""Of points, from the widest to that of one."""
+
+
+def warnings(sweep: Sweep) -> list[str]:
+    """Return what the reader is to be warned of, once, and of which points."""
+    return [
+        f"{'; '.join(_places(points, sweep))}: {note}"
+        for note, points in by_note(sweep.points).items()
+    ]
+
+
+def _places(points: Sequence[SweepPoint], sweep: Sweep) -> Iterable[str]:
+    """Return the widest names that are of these points, and of no other that has a plan."""
+    others = set(sweep.feasible) - set(points)
+    ways = [(name, {name(point) for point in others}) for name in _NAMES]
+    names = (
+        next(name(point) for name, taken in ways if name(point) not in taken) for point in points
+    )
+    return dict.fromkeys(names)
 
 
 def _notes(sweep: Sweep, width: int) -> Iterator[str]:

@@ -10,10 +10,12 @@ import planner
 from costmodel.base.errors import InputError, UnknownNameError
 from costmodel.base.units import GIB, MS
 from planner.examples import example_workload
+from planner.pages import document
 from planner.planning.search import Search
 from planner.sweeping.points import Sweep, SweepPoint
 from planner.sweeping.sweep import _NOT_OF_THE_PLAN
 from planner.sweeping.sweep_page import front_spec
+from planner.sweeping.sweep_text import warnings
 
 pytestmark = pytest.mark.slow
 
@@ -104,6 +106,47 @@ def test_the_cheapest_that_is_fast_enough() -> None:
 def test_a_sweep_says_in_a_line_what_it_is() -> None:
     sweep = of(point("h100", 8, 4.0), point("l40s", 4, None))
     assert repr(sweep) == "<Sweep of small: 2 points, 1 with a plan, 1 on the front>"
+
+
+def test_a_sweep_warns_once_of_what_points_are_warned_of() -> None:
+    old = [
+        replace(point("v100", gpus, 4.0), notes=("no bf16", *late))
+        for gpus, late in ((2, ()), (4, ("no time",)))
+    ]
+    new = [replace(point("h100", gpus, 4.0), notes=("no time",)) for gpus in (2, 4)]
+    batches = replace(old[0], local_batch_size=500, notes=()), replace(old[0], hardware="a100")
+    none = point("v100", 8, None)
+    assert warnings(of(*old, *new, none)) == ["v100: no bf16", "4 × v100; h100: no time"]
+    assert warnings(of(old[0], none)) == ["all plans: no bf16"]
+    assert warnings(of(old[0], *batches)) == ["2 × v100, 1,000 samples each; a100: no bf16"]
+    assert warnings(of(none)) == []
+
+
+def test_warnings_of_points_are_kept_in_a_few_lines(tmp_path: Path) -> None:
+    workload = example_workload(4)
+    workload = replace(workload, dense=replace(workload.dense, precision=planner.DataType.BF16))
+    grid = {"gpus": (2, 4), "hardware": ("h100-sxm", "v100-nvlink"), "directory": tmp_path}
+    swept = planner.sweep(workload, sharder="naive", max_plans=1, **grid)
+    (note,) = swept.points[2].notes
+    assert "has no bf16" in note
+    assert [each.notes for each in swept.points] == [(), (), (note,), (note,)]
+    path, told = tmp_path / "sweep.json", Told()
+    again = planner.sweep(workload, sharder="naive", max_plans=1, done=told, **grid)
+    assert again == swept
+    kept = json.loads(path.read_text())
+    assert kept["notes"] == {note: [each.key for each in swept.points[2:]]}
+    del kept["notes"]  # a file of before
+    path.write_text(json.dumps(kept))
+    old = planner.sweep(workload, sharder="naive", max_plans=1, done=told, **grid)
+    assert [each.notes for each in old.points] == [()] * 4
+    assert not told.points
+
+
+def test_the_page_of_a_sweep_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "vega_bundle", lambda: "")
+    warned = replace(point("v100", 2, 4.0), notes=("no bf16",))
+    assert "<li>v100: no bf16" in of(warned, point("h100", 2, 4.0)).to_html()
+    assert "Warnings" not in of(point("h100", 2, 4.0)).to_html()
 
 
 def test_every_point_of_the_grid_is_planned_in_its_order() -> None:
