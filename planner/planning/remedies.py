@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from costmodel.base.errors import InfeasibleError, PlannerError
-from costmodel.base.limits import MOST_RANKS
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Workload
 from costmodel.memory.rank_memory import memory_per_rank, usable_bytes
 from costmodel.uncertainty.step_samples import sample_steps
+from planner.planning.api import node_count
 from planner.planning.running import run_sharders
 from planner.planning.search import Search
 from planner.show.format import duration, percent
@@ -83,18 +83,17 @@ def _more_gpus(workload: Workload, topology: Topology) -> Iterator[Variant]:
 def on_gpus(topology: Topology, gpus: int) -> Topology:
     """Return a topology with so many GPUs in all, on as few of its nodes as hold them.
 
+    Several nodes show how many GPUs each has; a single one may have more than are used.
+
     Raises
     ------
     ValueError
         They cannot be spread evenly, or are too many.
 
     """
-    most = max(topology.hardware.gpus_per_node, topology.local_world_size)
-    nodes = -(-gpus // most)
-    if not 1 <= gpus <= MOST_RANKS:
-        raise ValueError(f"1 to {MOST_RANKS:,} GPUs can be planned for, got {gpus:,}")
-    if gpus % nodes:
-        raise ValueError(f"{gpus} GPUs cannot be spread evenly over {nodes} nodes")
+    hardware, local = topology.hardware, topology.local_world_size
+    per_node = local if topology.num_nodes > 1 else max(hardware.gpus_per_node, local)
+    nodes = node_count(gpus, None, replace(hardware, gpus_per_node=per_node))
     return replace(topology, world_size=gpus, local_world_size=gpus // nodes)
 
 

@@ -26,7 +26,7 @@ from planner.planning.confidence import confidences
 from planner.planning.notes import notes_on
 from planner.planning.remedies import in_fp16, in_type, on_gpus
 from planner.planning.search import Search, SearchEnd
-from planner.show.format import signed_duration
+from planner.show.format import count, signed_duration
 from sharders.problem.sharding_problem import Progress
 
 LAUNCHES = {
@@ -99,7 +99,7 @@ def usual_changes(planned: Planned) -> Iterator[Change]:
         yield other(f"local batch {batch // 2:,}", replace(workload, local_batch_size=batch // 2))
     yield other(f"local batch {2 * batch:,}", replace(workload, local_batch_size=2 * batch))
     with suppress(ValueError):  # more than can be planned for
-        yield _on_gpus(planned, 2 * topology.world_size)
+        yield _with_nodes(planned, _on_gpus(planned, 2 * topology.world_size))
 
 
 def asked_change(planned: Planned, text: str) -> Change:
@@ -117,9 +117,17 @@ def asked_change(planned: Planned, text: str) -> Change:
     except KeyError:
         raise _refused(text, "that cannot be changed", what.strip()) from None
     try:
-        return replace(maker(planned, value.strip()), text=text)
+        return _with_nodes(planned, replace(maker(planned, value.strip()), text=text))
     except ValueError as error:
         raise _refused(text, str(error)) from None
+
+
+def _with_nodes(planned: Planned, change: Change) -> Change:
+    """Return a change that says how many nodes it is on, where these are not as many as now."""
+    now, then = planned.topology.num_nodes, change.topology.num_nodes
+    if then == now:
+        return change
+    return replace(change, text=f"{change.text}, on {count(then, 'node')} instead of {now:,}")
 
 
 def _refused(text: str, reason: str, name: str = "") -> InputError:

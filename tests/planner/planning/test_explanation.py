@@ -17,6 +17,7 @@ from planner.planning.rivals import turn_of
 from planner.planning.search import Search
 from planner.planning.what_if import LAUNCHES, asked_change, usual_changes
 from planner.planning.what_if import remedies as remedies_of
+from planner.show.format import count
 from sharders.problem.options import TableOption, make_plan, make_sharding
 
 FOREACH = "dense optimizer with foreach=True"
@@ -121,7 +122,39 @@ def test_every_change_that_the_hint_offers_can_be_asked_for(naive: Planned) -> N
     assert problem.hint is not None
     offered = problem.hint.removeprefix("write one of ").split(", ")
     assert {"host=graphs", "host=0.5"} < set(offered)
-    assert [asked_change(naive, each).text for each in offered] == offered
+    asked = [asked_change(naive, each).text.partition(", ")[0] for each in offered]
+    assert asked == offered
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "asked", "then"),
+    [
+        (4, 2, "gpus=4", (4, 2)),
+        (4, 2, "gpus=8", (8, 4)),  # nodes of two, though the profile's have eight
+        (4, 2, "gpus=2", (2, 1)),
+        (4, 1, "gpus=8", (8, 1)),
+        (8, 1, "gpus=16", (16, 2)),
+        (16, 2, "gpus=8", (8, 1)),
+        (16, 2, "hardware=l40s-pcie", (16, 2)),
+    ],
+)
+def test_a_change_is_on_nodes_as_they_are_and_says_where_their_number_differs(
+    naive: Planned, gpus: int, nodes: int, asked: str, then: tuple[int, int]
+) -> None:
+    topology = make_topology(naive.topology.hardware, gpus, nodes)
+    change = asked_change(replace(naive, topology=topology), asked)
+    assert (change.topology.world_size, change.topology.num_nodes) == then
+    said = f", on {count(then[1], 'node')} instead of {nodes}" if then[1] != nodes else ""
+    assert change.text == asked + said
+
+
+def test_more_gpus_say_how_many_nodes_they_are_on(naive: Planned) -> None:
+    topology = make_topology(naive.topology.hardware, 8)
+    *_, change = usual_changes(replace(naive, topology=topology))
+    assert change.text == "16 GPUs instead of 8, on 2 nodes instead of 1"
+    large = make_topology(replace(topology.hardware, gpus_per_node=72), 72)
+    smaller = asked_change(replace(naive, topology=large), "hardware=h200-sxm")
+    assert smaller.text == "hardware=h200-sxm, on 9 nodes instead of 1"
 
 
 @pytest.mark.parametrize(
