@@ -54,6 +54,10 @@ class Bound(StrEnum):
     BYTES_OF_TENSORS = "bytes of its tensors"
     """Assumed of an operator that no model knows."""
 
+    def on(self, device: "Device") -> "Bound":
+        """Return it in the words of a device: CPU ranks have memory, which is no HBM."""
+        return Bound(f"{device.memory} bandwidth") if self is Bound.HBM_BANDWIDTH else self
+
 
 class Basis(NamedTuple):
     """What a duration rests on."""
@@ -62,6 +66,10 @@ class Basis(NamedTuple):
     source: Source | None = None
     extrapolated: bool = False
     """Whether it was asked for beyond the range that was measured."""
+
+    def on(self, device: "Device") -> "Basis":
+        """Return it in the words of a device."""
+        return self if self.bound_by is None else self._replace(bound_by=self.bound_by.on(device))
 
     @property
     def origin(self) -> str:

@@ -98,6 +98,7 @@ class _Evaluation:
 
     def _op(self, index: int, op: TemplateOp, after: tuple[int, ...]) -> Op:
         num_bytes = self._num_bytes(op)
+        basis = self._basis(index, op) if op.basis is None else op.basis
         return Op(
             name=op.name,
             kind=op.kind,
@@ -110,7 +111,7 @@ class _Evaluation:
             launched_by=op.launched_by,
             group=op.group,
             role=op.role,
-            basis=self._basis(index, op) if op.basis is None else op.basis,
+            basis=basis.on(self.hardware.device),
         )
 
     def _seconds(self, index: int, op: TemplateOp) -> Array:

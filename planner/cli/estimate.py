@@ -118,8 +118,8 @@ def embedding(*, hardware: str | None, output: Output, **asked: Any) -> None:  #
             "hardware": profile.name,
             "forward_s": forward.seconds,
             "backward_s": backward.seconds,
-            "bound_by": forward.bound_by,
-            "backward_bound_by": backward.bound_by,
+            "bound_by": forward.bound_by.on(profile.device),
+            "backward_bound_by": backward.bound_by.on(profile.device),
             "source": forward.source.value,
             "extrapolated": forward.extrapolated or backward.extrapolated,
         })
@@ -167,7 +167,7 @@ def _show(
             **asked,
             "hardware": profile.name,
             "time_s": estimate.seconds,
-            "bound_by": estimate.bound_by,
+            "bound_by": estimate.bound_by.on(profile.device),
             "source": estimate.source.value,
             "extrapolated": estimate.extrapolated,
         })
@@ -180,6 +180,6 @@ def _text(estimate: "Estimate", profile: "HardwareProfile") -> str:
 
     beyond = ", outside the measured range" if estimate.extrapolated else ""
     return (
-        f"{duration(estimate.seconds):>8}   bound by {estimate.bound_by}, "
+        f"{duration(estimate.seconds):>8}   bound by {estimate.bound_by.on(profile.device)}, "
         f"{estimate.source} ({profile.name}{beyond})"
     )

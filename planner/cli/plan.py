@@ -237,8 +237,9 @@ def _late(planned: "Planned", seconds: float, limit: float | None) -> str:
         return ""
     from planner.show.format import count
 
+    unit = planned.topology.hardware.device.unit
     first = f"{search.first_plan:.1f} s until there was a plan, reading included"
     return (
         f"\nLonger than the limit of {limit:g} s: {count(len(planned.plan.tables), 'table')} on "
-        f"{planned.plan.world_size:,} GPUs took {first}; a busy machine takes longer"
+        f"{count(planned.plan.world_size, unit)} took {first}; a busy machine takes longer"
     )

@@ -9,7 +9,7 @@ from rich.text import Text
 from costmodel.inputs.reuse import NUM_BINS
 from planner.inspection.inspect import Inspection
 from planner.inspection.statistics import SKEW_RANKS, TableObservation
-from planner.show.format import count, percent, printable, significant
+from planner.show.format import change, count, percent, printable, significant
 from planner.show.layout import Column, table_text
 
 
@@ -70,7 +70,7 @@ def _statistics(tables: tuple[TableObservation, ...]) -> list[Column]:
         column("Zipf", [_zipf(t) for t in tables], 1),
         column("Misfit", [percent(t.zipf.histogram_error) for t in tables], 1),
         column(f"Skew of {SKEW_RANKS}", [f"{t.skew:.2f}" for t in tables], 2),
-        column("Half batch", [f"{100 * t.half_batch_error:+.1f}%" for t in tables], 4),
+        column("Half batch", [change(1 + t.half_batch_error) for t in tables], 4),
     ]
 
 

@@ -29,6 +29,7 @@ from planner.planning.running import run_apart, run_sharders
 from planner.planning.search import Attempt, Search, search_end, several, sharders_for
 from planner.planning.stages import PlanningStage, Stages
 from planner.planning.views import Comparison, PlannedViews
+from planner.show.format import count
 from sharders.problem.options import refusals
 from sharders.problem.sharding_problem import SearchStatus, ShardingProblem
 
@@ -95,22 +96,22 @@ def node_count(gpus: int, nodes: int | None, hardware: HardwareProfile) -> int:
         They cannot be spread evenly, or a node has fewer.
 
     """
-    per_node = hardware.gpus_per_node
+    per_node, unit = hardware.gpus_per_node, hardware.device.unit
     least = -(-gpus // per_node)
     if not 1 <= gpus <= MOST_RANKS:
-        raise ValueError(f"1 to {MOST_RANKS:,} GPUs can be planned for, got {gpus:,}")
+        raise ValueError(f"1 to {MOST_RANKS:,} {unit}s can be planned for, got {gpus:,}")
     if nodes is None:
         nodes = least
     even = next((more for more in range(max(least, nodes), gpus) if gpus % more == 0), gpus)
     if nodes < 1 or gpus % nodes:
         raise ValueError(
-            f"{gpus} GPUs cannot be spread evenly over {nodes} nodes; {even} nodes can have as "
-            "many each"
+            f"{count(gpus, unit)} cannot be spread evenly over {count(nodes, 'node')}; "
+            f"{count(even, 'node')} can have as many each"
         )
     if gpus // nodes > per_node:
         raise ValueError(
-            f"a node of {hardware.name} has {per_node} GPUs; {gpus} need {even} nodes or more, "
-            f"as many each, not {nodes}"
+            f"a node of {hardware.name} has {count(per_node, unit)}; {gpus} need {even} nodes or "
+            f"more, as many each, not {nodes}"
         )
     return nodes
 

@@ -167,7 +167,7 @@ def remedy_of(planned: Planned, change: Change, search: Search) -> Remedy:
 
 def _on_gpus(planned: Planned, gpus: int) -> Change:
     old = planned.topology
-    text = f"{gpus} GPUs instead of {old.world_size}"
+    text = f"{count(gpus, old.hardware.device.unit)} instead of {old.world_size:,}"
     return Change(text=text, workload=planned.workload, topology=on_gpus(old, gpus))
 
 

@@ -93,8 +93,12 @@ def percent_fine(share: float) -> str:
 
 
 def change(ratio: float) -> str:
-    """Return the relative change that a ratio stands for, signed: 1.067 is ``+6.7%``."""
-    return f"{100 * (ratio - 1):+.1f}%"
+    """Return the relative change that a ratio stands for, signed: 1.067 is ``+6.7%``.
+
+    What rounds to none has no sign.
+    """
+    percents = round(100 * (ratio - 1), 1)
+    return f"{percents:+.1f}%" if percents else "0.0%"
 
 
 def count(number: int, thing: str) -> str:

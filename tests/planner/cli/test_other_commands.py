@@ -244,6 +244,23 @@ def test_estimate_gemm_and_embedding(run: Command) -> None:
     assert run("estimate", "embedding", *flags).out.startswith("forward ")
 
 
+def test_ranks_on_cpus_are_told_of_ranks_and_memory(run: Command) -> None:
+    cpus = ("--hardware", "cpu-gloo")
+    flags = ("--rows", "1000000", "--dim", "64", "--batch", "4096", *cpus)
+    assert run("estimate", "embedding", *flags, "--json").data["bound_by"] == "memory bandwidth"
+    estimated = run("estimate", "embedding", *flags).out
+    assert "bound by memory bandwidth" in estimated
+    run("plan", "tables.yaml", "--gpus", "2", *cpus, "--sharder", "naive", "-o", "plan.json")
+    explained = run("explain", "plan.json", "--time-limit", "0.5s").out
+    assert "memory bandwidth" in explained
+    assert "4 ranks instead of 2" in explained
+    refused = run("plan", "tables.yaml", "--gpus", "9", *cpus).err
+    assert "9 ranks cannot be spread evenly over 2 nodes" in refused
+    run("simulate", "plan.json", "--trace", "trace.json")
+    said = (estimated, explained, refused, Path("trace.json").read_text())
+    assert not any("HBM" in each or "GPU" in each for each in said)
+
+
 @pytest.mark.parametrize("size", ["64 apples", "", "-1", "nan", "1e400"])
 def test_sizes_that_are_none(run: Command, size: str) -> None:
     done = run("estimate", "all_to_all", "--bytes", size, "--gpus", "8")

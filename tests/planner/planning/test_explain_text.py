@@ -26,7 +26,7 @@ table_wise +20.0% (host +200 us)
   What would help (expected; searched again from this plan)
     local batch 32,768  1.50 ms  +50.0%  43.7 M samples/s  1.33×  lookup forward +400 us
   What would not
-    no use  1.00 ms  +0.0%  32.8 M samples/s  1.00×  host +0 us
+    no use  1.00 ms  0.0%  32.8 M samples/s  1.00×  host +0 us
 """
 
 

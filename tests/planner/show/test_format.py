@@ -60,6 +60,7 @@ def test_other_units() -> None:
     assert rate(12.0) == "12.0"
     assert bandwidth(3.35e12) == "3,350 GB/s"
     assert change(1.067) == "+6.7%"
+    assert (change(0.9997), change(1.0003), change(0.999)) == ("0.0%", "0.0%", "-0.1%")
     assert signed_duration(-1.31e-3) == "-1.31 ms"
     assert signed_duration(5.2e-18) == "0 us"
     assert count(1, "plan") == "1 plan"
