@@ -14,6 +14,7 @@ from planner.calibration.records import Record
 from planner.calibration.session import Calibration
 from planner.calibration.timing import UNSTABLE
 from planner.files.profiles import dump_profile
+from planner.show.format import count
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -53,10 +54,11 @@ def remarks(result: Calibrated, outcome: Calibration) -> Iterator[str]:
             "while it measured; collectives, which are timed by the wall clock, suffer most"
         )
     if outcome.num_skipped:
-        yield f"warning: {outcome.num_skipped} points did not fit in memory and were left out"
+        yield f"warning: {count(outcome.num_skipped, 'point')} left out for want of memory"
     failures = outcome.measured.failures
     if failures:
-        yield f"warning: {len(failures)} points failed and were left out ({failures[0].reason})"
+        failed = count(len(failures), "point")
+        yield f"warning: {failed} left out that failed ({failures[0].reason})"
     if not result.profile.curves:
         yield (
             "note: one process measures no collectives; run under torchrun, or give a profile "
@@ -68,10 +70,11 @@ def profile_file(result: Calibrated, outcome: Calibration, name: str) -> str:
     """Return the profile as a file: what it was measured on, then the profile."""
     facts = outcome.measured.machine
     versions = ", ".join(f"{package} {number}" for package, number in facts["versions"].items())
+    points = count(len(outcome.measured.records), "point")
     head = [
         f"# Measured by `planner calibrate` on {facts['num_ranks']} x {facts['name']}",
         f"# {facts['date']}, Python {facts['python']}, {versions}",
-        f"# {len(outcome.measured.records)} points; errors are relative, on points held out",
+        f"# {points}; errors are relative, on points held out",
     ]
     profile = replace(result.profile, name=name)
     return "\n".join(head) + "\n" + dump_profile(profile)

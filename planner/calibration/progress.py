@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Self
 
+from planner.show.format import count
 from planner.show.output import Output
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class MeasuringLine:
         if self._bars is not None:
             self._all = self._bars.add_task("all", total=total)
         elif total:
-            self._output.remark(f"{total} points to measure in all")
+            self._output.remark(f"{count(total, 'point')} to measure in all")
 
     def begin(self, family: str, total: int, done: int) -> None:
         """Show a family's bar."""
@@ -61,7 +62,7 @@ class MeasuringLine:
             self._task = self._bars.add_task(family, total=total)
         elif total:
             before = f" ({done} measured before or by other ranks)" if done else ""
-            self._output.remark(f"Measuring {family}: {total} points{before}")
+            self._output.remark(f"Measuring {family}: {count(total, 'point')}{before}")
 
     def advance(self) -> None:
         """Move the bars by a point."""

@@ -67,6 +67,7 @@ def export_command(
     """  # noqa: D301, D400 - click's mark for lines to keep; a colon before the example
     if module is not None and factory is not None:
         raise click.UsageError("give either --module or --from-torchrec")
+    from planner.show.format import count
     from planner.torchrec import export_plan
 
     target = target or _beside(plan, ".pt")
@@ -74,7 +75,7 @@ def export_command(
     tables = {path: len(shardings) for path, shardings in made.plan.items()}
     if output.json and target != STREAM:
         output.data({"file": target, "num_tables": tables})
-    where = ", ".join(f"{count} tables of `{path}`" for path, count in tables.items())
+    where = ", ".join(f"{count(number, 'table')} of `{path}`" for path, number in tables.items())
     output.remark(
         f"Wrote {target}: {where}\n"
         "In the training script:\n"

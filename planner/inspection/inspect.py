@@ -15,6 +15,7 @@ from planner.files.workload_text import dump_workload_data, inputs_data
 from planner.inspection.reading import read_samples
 from planner.inspection.samples import FeatureSample, RecordedIds
 from planner.inspection.statistics import TableObservation, length_spread, observe
+from planner.show.format import count
 
 DIGITS = 5
 """Significant digits of shares and hits in files: more is noise of the sample."""
@@ -115,7 +116,9 @@ def _num_batches(samples: RecordedIds, batch_samples: int | None, source: str) -
         return samples.num_batches
     least = min(feature.num_samples for feature in samples.features)
     if batch_samples > least:
-        message = f"a batch of {batch_samples:,} samples is more than the {least:,} in the file"
+        message = (
+            f"a batch of {count(batch_samples, 'sample')} is more than the {least:,} in the file"
+        )
         raise InputError(source, (Problem(message=message),))
     return least // batch_samples
 

@@ -26,6 +26,7 @@ from planner.inspection.samples import (
     from_offsets,
     names_from,
 )
+from planner.show.format import count
 
 _EXPECTED = "expected .pt of torch.save, .npz, .npy or .parquet"
 _NO_HEADER = (ValueError, TypeError, SyntaxError, TokenError, RecursionError, MemoryError)
@@ -210,7 +211,7 @@ def _tensors(parts: list[Any]) -> RecordedIds:
     """Return a tuple of tensors: indices, offsets and lengths, as the open DLRM dataset has it."""
     if len(parts) not in {2, 3}:
         raise ValueError(
-            f"{len(parts)} tensors without names; expected indices, offsets and lengths"
+            f"{count(len(parts), 'tensor')} without names; expected indices, offsets and lengths"
         )
     return from_arrays(dict(zip(("indices", "offsets", "lengths"), parts, strict=False)))
 

@@ -13,7 +13,7 @@ from costmodel.uncertainty.step_samples import sample_steps
 from planner.planning.api import node_count
 from planner.planning.running import run_sharders
 from planner.planning.search import Search
-from planner.show.format import duration, percent
+from planner.show.format import count, duration, percent
 from sharders.problem.sharding_problem import ShardingProblem
 
 SHARDERS = ("size_greedy", "size_lookup_greedy", "lp", "annealing")
@@ -152,6 +152,6 @@ def _effect(workload: Workload, topology: Topology, search: Search) -> str | Non
         for sharding in best.plan.tables
         if sharding.compute_kernel is ComputeKernel.FUSED_UVM_CACHING
     ]
-    cached = f", {len(hosted)} of {len(workload.tables)} tables cached" if hosted else ""
+    cached = f", {len(hosted)} of {count(len(workload.tables), 'table')} cached" if hosted else ""
     unit = topology.hardware.device.unit
     return f"a plan of {duration(expected)}, the fullest {unit} to {full}{cached}"

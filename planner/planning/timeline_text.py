@@ -9,7 +9,7 @@ from costmodel.step.graph import NodeKind, Resource, Stage
 from costmodel.step.timeline import Timeline
 from planner.planning.extrapolation import Extrapolation, critical_share
 from planner.planning.report_text import LEAST_BEYOND, STAGE_NAMES, beyond_text
-from planner.show.format import duration, percent
+from planner.show.format import count, duration, percent
 from planner.show.layout import flow
 
 _SYMBOLS: Mapping[Stage, str] = {
@@ -48,7 +48,7 @@ def timeline_text(
         drawn = _drawn(timeline, nodes, columns)
         yield Text(f"  {shown:<8} {resource:<{label - 12}} {drawn}".rstrip())
     if timeline.graph.world_size > ranks:
-        yield Text(f"  and {timeline.graph.world_size - ranks} more ranks")
+        yield Text(f"  and {count(timeline.graph.world_size - ranks, 'more rank')}")
     yield Text()
     used = {timeline.graph.nodes[index].stage for nodes in rows.values() for index in nodes}
     legend = [f"{_SYMBOLS[stage]} {STAGE_NAMES[stage]}" for stage in Stage if stage in used]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from planner.pages.charts import Chart, chart
 from planner.pages.frames import dataframe
 from planner.pages.tables import html_table, text
-from planner.show.format import duration, rate
+from planner.show.format import count, duration, rate
 
 if TYPE_CHECKING:
     from costmodel.step.timeline import Timeline
@@ -20,7 +20,7 @@ class PlannedViews:
     def __repr__(self: "Planned") -> str:  # type: ignore[misc]
         report = self.report
         return (
-            f"<Planned {report.workload or 'workload'}: {report.num_tables:,} tables on "
+            f"<Planned {report.workload or 'workload'}: {count(report.num_tables, 'table')} on "
             f"{report.world_size:,} × {report.hardware}, {duration(report.expected)} a step, "
             f"{rate(report.samples_per_second)} samples/s>"
         )
@@ -85,7 +85,7 @@ class Comparison(tuple["Planned", ...]):
 
         both = zip(sharder_names_of(self), self, strict=True)
         plans = ", ".join(f"{name} {duration(each.report.expected)}" for name, each in both)
-        return f"<Comparison of {len(self)} sharders: {plans}>"
+        return f"<Comparison of {count(len(self), 'sharder')}: {plans}>"
 
     def _repr_html_(self) -> str:
         from planner.planning.compare_page import comparison_columns

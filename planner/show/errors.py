@@ -14,6 +14,7 @@ from costmodel.base.errors import (
     UnknownNameError,
 )
 from planner.files.source import MOST_PROBLEMS
+from planner.show.format import count
 
 WIDTH = 100
 """Columns that a quoted line may take."""
@@ -86,12 +87,12 @@ def _input_lines(error: InputError, quoted: Sequence[str]) -> list[str]:
         for problem in error.problems[:_MOST_SHOWN]
         for line in _problem_lines(problem, error.source, quoted)
     ]
-    count = len(error.problems)
-    if count > _MOST_SHOWN:
-        lines.append(f"... and {count - _MOST_SHOWN} more")
-    problems = "1 problem" if count == 1 else f"{count} problems"
-    if count >= MOST_PROBLEMS:
-        problems = f"{count} problems or more"
+    number = len(error.problems)
+    if number > _MOST_SHOWN:
+        lines.append(f"... and {number - _MOST_SHOWN} more")
+    problems = count(number, "problem")
+    if number >= MOST_PROBLEMS:
+        problems += " or more"
     return [*lines, f"error: {_clean(error.source)} has {problems}; nothing was done"]
 
 

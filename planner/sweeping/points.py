@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from costmodel.base.units import Bytes, Seconds
+from planner.show.format import count
 
 if TYPE_CHECKING:
     from planner.pages.charts import Chart
@@ -104,7 +105,7 @@ class Sweep:
 
     def __repr__(self) -> str:
         return (
-            f"<Sweep of {self.workload or 'a workload'}: {len(self.points)} points, "
+            f"<Sweep of {self.workload or 'a workload'}: {count(len(self.points), 'point')}, "
             f"{len(self.feasible)} with a plan, {len(self.front)} on the front>"
         )
 

@@ -18,6 +18,7 @@ from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory, could_hold, host_bytes_usable
 from planner.planning.running import run_sharders
 from planner.planning.search import Attempt, Search, sharders_for
+from planner.show.format import count
 from planner.torchrec.error_types import INPUT_VALIDATION
 from planner.torchrec.model_reading import ModelTables
 from planner.torchrec.other_tables import OtherTables, merged
@@ -53,9 +54,10 @@ class Solution:
     def summary(self) -> str:
         """The plan in a line, for a log."""
         other = f", and {self.other_time / MS:.3f} ms for other tables" if self.other_time else ""
+        tables, ranks = len(self.workload.tables), self.topology.world_size
         return (
-            f"{len(self.workload.tables)} tables on {self.topology.world_size} ranks: predicted "
-            f"step {self.step_time / MS:.3f} ms{other} ({self.sharder})"
+            f"{count(tables, 'table')} on {count(ranks, 'rank')}: predicted step "
+            f"{self.step_time / MS:.3f} ms{other} ({self.sharder})"
         )
 
 

@@ -6,6 +6,7 @@ from torchrec.distributed.planner.constants import POOLING_FACTOR
 
 from costmodel.inputs.deduplication import deduplicated
 from costmodel.inputs.distribution import InputDistribution, Zipf
+from planner.show.format import count
 from planner.torchrec.communication import uses_index_dedup
 from planner.torchrec.modules import FoundTable, ModelReading
 from planner.torchrec.observed_inputs import observe
@@ -74,7 +75,7 @@ def _by_feature(name: str, values: list[float], num_features: int) -> list[float
     """Return a value for every feature; one holds for all of them."""
     if len(values) not in {1, num_features}:
         raise ValueError(
-            f"its `{name}` have {len(values)} values; give one, or one for each of its "
-            f"{num_features} features"
+            f"its `{name}` have {count(len(values), 'value')}; give one, or one for each of "
+            f"its {count(num_features, 'feature')}"
         )
     return values * num_features if len(values) == 1 else values

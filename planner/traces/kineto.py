@@ -18,6 +18,7 @@ from pathlib import Path
 
 from costmodel.base.errors import InputError, Problem
 from costmodel.base.units import Seconds
+from planner.show.format import count
 from planner.traces.kineto_events import (
     CALLS,
     DEVICE,
@@ -151,7 +152,7 @@ def _missing(traces: Sequence[RankTrace]) -> Iterator[Problem]:
     size = max(sizes, default=max(ranks, default=-1) + 1)
     outside = sorted(rank for rank in set(ranks) if not 0 <= rank < size)
     if outside:
-        yield Problem(message=f"there is no rank {outside[0]} in a job of {size} ranks")
+        yield Problem(message=f"there is no rank {outside[0]} in a job of {count(size, 'rank')}")
     num_missing = size - len(set(ranks)) + len(outside)
     if num_missing:
         message = f"traces of {size - num_missing} of {size} ranks; missing: "

@@ -14,6 +14,7 @@ from costmodel.domain.workload import DataType, LaunchMode, Pipeline, Pooling, W
 from costmodel.memory.rank_memory import memory_per_rank
 from planner.files.plans import PlanFile
 from planner.planning.notes import untrained
+from planner.show.format import count
 
 RANK_BYTES: Bytes = 0.75 * GIB
 """Python, torch, FBGEMM and TorchRec in every rank: 0.6 GiB resident (x86-64, torch 2.13)."""
@@ -64,7 +65,8 @@ def check_same_job(files: Sequence[PlanFile], names: Sequence[str]) -> None:
         ranks = (file.plan.world_size, file.plan.local_world_size)
         if ranks != (first.plan.world_size, first.plan.local_world_size):
             raise PlanMismatchError(
-                f"`{name}` is for {ranks[0]} ranks, {ranks[1]} to a node, unlike `{names[0]}`",
+                f"`{name}` is for {count(ranks[0], 'rank')}, {ranks[1]} to a node, unlike "
+                f"`{names[0]}`",
                 hint="validate them apart",
             )
 
@@ -156,10 +158,11 @@ def _check_gpus(file: PlanFile, topology: Topology) -> None:
     import torch
 
     name = topology.hardware.name
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if count < topology.world_size:
+    here = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if here < topology.world_size:
         raise InfeasibleError(
-            f"the plan is for {topology.world_size} GPUs ({name}), and this machine has {count}",
+            f"the plan is for {count(topology.world_size, 'GPU')} ({name}), and this machine has "
+            f"{here}",
             hint="for this machine's CPU: `planner calibrate -o cpu.yaml`, then plan and validate "
             "with `--hardware cpu.yaml`",
         )

@@ -63,7 +63,7 @@ def test_a_model_says_where_its_tables_live(run: Command, directory: Path) -> No
     model = ("--from-torchrec", "model_to_carry:make")
     done = run("plan", *model, "--gpus", "2", "--sharder", "size_greedy", "-o", "made.json")
     assert done.code == 0
-    assert "1 tables of `over`" in run("torchrec", "export", "made.json").err
+    assert "1 table of `over`" in run("torchrec", "export", "made.json").err
     back = run("torchrec", "import", "made.pt", *model, "--gpus", "2", "-o", "back.json")
     assert back.code == 0
     assert run("plan", "tables.yaml", "--gpus", "2", "--sharder", "size_greedy").code == 0

@@ -250,7 +250,7 @@ def foreign_zip(tmp_path: Path) -> Path:
         (lambda path: npz(path, x=np.array([{}])), "an array of objects"),
         (lambda path: torch_file(path, "text"), "a saved `str`"),
         (lambda path: torch_file(path, {"model": {"weight": 1}}), "nothing of whole numbers"),
-        (lambda path: torch_file(path, (Built(0, (1,), (1,)),), [1]), "1 tensors without names"),
+        (lambda path: torch_file(path, (Built(0, (1,), (1,)),), [1]), "1 tensor without names"),
     ],
 )
 def test_what_is_no_file_of_ids(tmp_path: Path, make: Any, message: str) -> None:  # noqa: ANN401

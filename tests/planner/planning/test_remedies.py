@@ -19,7 +19,7 @@ def test_every_remedy_is_a_plan_that_was_found() -> None:
     error = refused(Workload(tables=(table,), local_batch_size=64), time_limit=2.0)
     remedies = dict(error.remedies)
     assert remedies["--gpus 2"].startswith("a plan of ")
-    assert "1 of 1 tables cached" in remedies["compute_kernels: [fused, fused_uvm_caching]"]
+    assert "1 of 1 table cached" in remedies["compute_kernels: [fused, fused_uvm_caching]"]
     assert "the fullest GPU to" in remedies["data_type: fp16"]
 
 

@@ -59,6 +59,15 @@ def test_a_plan_says_in_a_line_what_it_is(planned: planner.Planned) -> None:
     assert len(repr(planned)) < 150
 
 
+def test_one_of_a_thing_is_no_plural(planned: planner.Planned) -> None:
+    one = replace(planned, report=replace(planned.report, num_tables=1))
+    assert repr(one).startswith("<Planned workload: 1 table on ")
+    assert repr(Comparison((planned,))).startswith("<Comparison of 1 sharder: ")
+    assert repr(planner.Sweep(workload="", num_tables=1, points=())).endswith(
+        "0 points, 0 with a plan, 0 on the front>"
+    )
+
+
 def test_a_timeline_says_in_a_line_what_it_is(timeline: planner.Timeline) -> None:
     assert "on 4 ranks" in repr(timeline)
     assert len(repr(timeline)) < 150
