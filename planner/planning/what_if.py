@@ -124,10 +124,10 @@ def asked_change(planned: Planned, text: str) -> Change:
 
 def _with_nodes(planned: Planned, change: Change) -> Change:
     """Return a change that says how many nodes it is on, where these are not as many as now."""
-    now, then = planned.topology.num_nodes, change.topology.num_nodes
-    if then == now:
+    nodes = change.topology.num_nodes
+    if nodes == planned.topology.num_nodes:
         return change
-    return replace(change, text=f"{change.text}, on {count(then, 'node')} instead of {now:,}")
+    return replace(change, text=f"{change.text} ({count(nodes, 'node')})")
 
 
 def _refused(text: str, reason: str, name: str = "") -> InputError:

@@ -122,7 +122,7 @@ def test_every_change_that_the_hint_offers_can_be_asked_for(naive: Planned) -> N
     assert problem.hint is not None
     offered = problem.hint.removeprefix("write one of ").split(", ")
     assert {"host=graphs", "host=0.5"} < set(offered)
-    asked = [asked_change(naive, each).text.partition(", ")[0] for each in offered]
+    asked = [asked_change(naive, each).text.partition(" (")[0] for each in offered]
     assert asked == offered
 
 
@@ -144,17 +144,17 @@ def test_a_change_is_on_nodes_as_they_are_and_says_where_their_number_differs(
     topology = make_topology(naive.topology.hardware, gpus, nodes)
     change = asked_change(replace(naive, topology=topology), asked)
     assert (change.topology.world_size, change.topology.num_nodes) == then
-    said = f", on {count(then[1], 'node')} instead of {nodes}" if then[1] != nodes else ""
+    said = f" ({count(then[1], 'node')})" if then[1] != nodes else ""
     assert change.text == asked + said
 
 
 def test_more_gpus_say_how_many_nodes_they_are_on(naive: Planned) -> None:
     topology = make_topology(naive.topology.hardware, 8)
     *_, change = usual_changes(replace(naive, topology=topology))
-    assert change.text == "16 GPUs instead of 8, on 2 nodes instead of 1"
+    assert change.text == "16 GPUs instead of 8 (2 nodes)"
     large = make_topology(replace(topology.hardware, gpus_per_node=72), 72)
     smaller = asked_change(replace(naive, topology=large), "hardware=h200-sxm")
-    assert smaller.text == "hardware=h200-sxm, on 9 nodes instead of 1"
+    assert smaller.text == "hardware=h200-sxm (9 nodes)"
 
 
 @pytest.mark.parametrize(
