@@ -1,6 +1,21 @@
-"""``python -m planner``."""
+"""``python -m planner`` and the script ``planner``: Ctrl-C ends them while imports run, too."""
 
-from planner.cli import main
+import sys
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Run the command line and exit."""
+    try:
+        from planner.cli import main as run
+
+        run()
+    except KeyboardInterrupt as interrupt:
+        from planner.environment.interrupts import INTERRUPTED, interrupted_code
+
+        sys.stderr.write(f"{INTERRUPTED}\n")
+        sys.exit(interrupted_code(interrupt))
+
 
 if __name__ == "__main__":
     main()

@@ -18,7 +18,7 @@ from typing import NoReturn
 import click
 
 from costmodel.base.errors import PlannerError
-from planner.environment.interrupts import interrupted_code, raising
+from planner.environment.interrupts import INTERRUPTED, interrupted_code, raising
 
 USAGE, BAD_INPUT = 2, 3
 
@@ -208,7 +208,7 @@ def _run(arguments: list[str]) -> int:
     except PlannerError as error:
         return _failed(error, as_json="--json" in arguments)
     except (KeyboardInterrupt, click.Abort) as interrupt:
-        click.echo("interrupted; nothing more was written", err=True)
+        click.echo(INTERRUPTED, err=True)
         return interrupted_code(interrupt)
     return 0
 

@@ -8,6 +8,7 @@ from threading import current_thread, main_thread
 from types import FrameType
 from typing import NoReturn
 
+INTERRUPTED = "interrupted; nothing more was written"
 _FAILED_BY = 128
 """Exit code of a process that a signal ended, less the signal's number, as shells have it."""
 _ENDING = tuple(

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,27 @@ def test_little_memory_is_one_line_or_enough(kilobytes: int) -> None:
     assert done.returncode == 0 or done.stderr.startswith("error: out of memory"), done.stderr
     assert "Traceback" not in done.stderr
     assert kilobytes < 400_000 or done.returncode == 0
+
+
+CTRL_C = """
+import signal, sys
+class Interrupting:
+    def find_spec(name, *_):
+        if name == "click":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupting)
+import planner.__main__
+planner.__main__.main()
+"""
+
+
+def test_ctrl_c_while_the_program_is_imported_is_one_line() -> None:
+    done = shell('exec "$@"', "--help", script=CTRL_C)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "interrupted; nothing more was written\n"
+    project = Path(__file__).parents[3] / "pyproject.toml"
+    scripts = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["scripts"]
+    assert scripts == {"planner": "planner.__main__:main"}
 
 
 READ_ONLY = """
