@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -93,10 +94,17 @@ def node_count(gpus: int, nodes: int | None, hardware: HardwareProfile) -> int:
     Raises
     ------
     ValueError
-        They cannot be spread evenly, or a node has fewer.
+        They cannot be spread evenly, or a node has fewer, or they are no whole numbers.
 
     """
     per_node, unit = hardware.gpus_per_node, hardware.device.unit
+    for number in (gpus, 1 if nodes is None else nodes):
+        try:
+            index(number)
+        except TypeError:
+            raise ValueError(
+                f"numbers of {unit}s and nodes must be whole numbers, got {number!r}"
+            ) from None
     least = -(-gpus // per_node)
     if not 1 <= gpus <= MOST_RANKS:
         raise ValueError(f"1 to {MOST_RANKS:,} {unit}s can be planned for, got {gpus:,}")

@@ -1,3 +1,4 @@
+import re
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -6,12 +7,17 @@ from functools import partial
 from itertools import count
 from math import inf
 from random import Random
+from typing import Any
 
+import numpy as np
 import pytest
 
-from costmodel.base.errors import InfeasibleError, MissingDependencyError
+import planner
+from costmodel.base.errors import InfeasibleError, InputError, MissingDependencyError
 from planner.examples import example_problem, example_workload
+from planner.files.profiles import load_profile
 from planner.planning import gains as gains_module
+from planner.planning.api import make_topology
 from planner.planning.gains import QUIET_SHARE, WORTH_WAITING, Gains
 from planner.planning.one_sharder import run_sharder
 from planner.planning.running import run_apart, run_sharders
@@ -383,6 +389,23 @@ def test_a_time_limit_is_a_time(limit: float) -> None:
 def test_a_gap_is_a_share(gap: float) -> None:
     with pytest.raises(ValueError, match="gap must be a share of 0 to 1"):
         Search(gap=gap)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({"gpus": "4"}, "'4'"), ({"gpus": 4.0}, "4.0"), ({"gpus": None}, "None"),
+     ({"gpus": 4, "nodes": "2"}, "'2'")],
+)  # fmt: skip
+def test_numbers_of_gpus_and_nodes_are_whole_numbers(given: dict[str, Any], said: str) -> None:
+    message = f"gpus: numbers of GPUs and nodes must be whole numbers, got {said}"
+    asked: list[Callable[..., object]] = [planner.plan, planner.compare]
+    for command in asked if "nodes" in given else [*asked, planner.sweep]:
+        with pytest.raises(InputError, match=re.escape(message)):
+            command(example_workload(4), **given, max_plans=1)
+
+
+def test_any_whole_number_is_a_number_of_gpus() -> None:
+    assert make_topology(load_profile("h100-sxm"), np.int64(16)).num_nodes == 2
 
 
 def test_one_is_several() -> None:
