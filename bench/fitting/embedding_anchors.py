@@ -14,6 +14,7 @@ are:
 * ``eval``: the forward of inference, another template of TBE.
 """
 
+import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,6 @@ import numpy as np
 
 from bench.fitting.embedding_rows import PROFILES, Row, compute_kernel, measured_rows, tables
 from bench.fitting.lookups_alone import lookups_alone
-from bench.kept import write
 from costmodel.base.units import KIB, US
 from costmodel.domain.hardware import HardwareProfile
 from costmodel.domain.plan import ComputeKernel
@@ -183,7 +183,7 @@ def main() -> None:
     found = results()
     show(found)
     if "--write" in sys.argv:
-        write(RESULTS, found)
+        RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

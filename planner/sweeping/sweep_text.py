@@ -78,7 +78,7 @@ _NAMES: tuple[Callable[[SweepPoint], str], ...] = (
     lambda point: f"{point.world_size:,} × {point.hardware}",
     place,
 )
-"""Of points, from the widest to that of one."""
+"""What names points, from the widest name to that of one."""
 
 
 def warnings(sweep: Sweep) -> list[str]:
