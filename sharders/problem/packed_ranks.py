@@ -30,6 +30,8 @@ class Blocks:
     """Bytes of HBM of a block on each of its ranks; of all shards where the ranks are given."""
     host: Array
     """The same of host memory."""
+    hosted: bool
+    """Whether any of that is not 0."""
     ranks: Ints | None = None
     """Where all shards are, if the user has said so."""
 
@@ -50,15 +52,18 @@ class PackedRanks:
         self.problem, self.arrays = problem, problem.option_arrays
         topology = problem.topology
         self.num_ranks, self.local = topology.world_size, topology.local_world_size
-        self.free = np.array(problem.rooms)
-        self.host_free = np.full(topology.num_nodes, float(problem.host_capacity))
-        self.at: list[PackedTable | None] = [None] * len(problem.workload.tables)
-        self.tables_on: list[set[int]] = [set() for _ in range(self.num_ranks)]
-        """Those with blocks that could be elsewhere."""
-        self._num_placed = 0
         self.roomiest = False
         """Whether shards go where they leave most, not least: many small tables are then even."""
         self._blocks: dict[int, Blocks] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Take all tables away."""
+        self.free = np.array(self.problem.rooms)
+        self.host_free = np.full(self.problem.topology.num_nodes, float(self.problem.host_capacity))
+        self.at: list[PackedTable | None] = [None] * len(self.problem.workload.tables)
+        self.tables_on: list[set[int]] = [set() for _ in range(self.num_ranks)]
+        """Those with blocks that could be elsewhere."""
 
     def blocks(self, option: int) -> Blocks:
         """Return the blocks of an option."""
@@ -76,13 +81,17 @@ class PackedRanks:
             ranks = np.array(make_sharding(table, self.problem.topology, option).ranks)
             size, host = held.T
             return Blocks(
-                count=1, width=self.num_ranks, one_node=False, size=size, host=host, ranks=ranks
-            )
+                count=1, width=self.num_ranks, one_node=False,
+                size=size, host=host, hosted=bool(host.any()), ranks=ranks,
+            )  # fmt: skip
         width = self.num_ranks if kind.everywhere else self.local if kind.within_node else 1
         one_node = kind is ShardingType.TABLE_COLUMN_WISE
         size, host = held[:width].T
         count = max(1, option.num_ranks)
-        return Blocks(count=count, width=width, one_node=one_node, size=size, host=host)
+        return Blocks(
+            count=count, width=width, one_node=one_node,
+            size=size, host=host, hosted=bool(host.any()),
+        )  # fmt: skip
 
     def places(self, option: int) -> Ints | None:
         """Return where an option's blocks fit, the best places first; None: nowhere."""
@@ -125,7 +134,7 @@ class PackedRanks:
 
     def hosts_fit(self, blocks: Blocks, places: Ints) -> bool:
         """Return whether hosts have room for blocks in some places."""
-        if not blocks.host.any():
+        if not blocks.hosted:
             return True
         held = np.zeros_like(self.host_free)
         self._add_host(held, blocks, places, 1.0)
@@ -152,14 +161,13 @@ class PackedRanks:
             self.free[ranks] -= sign * blocks.size
         else:
             np.subtract.at(self.free, ranks, sign * np.resize(blocks.size, len(ranks)))
-        if blocks.host.any():
+        if blocks.hosted:
             self._add_host(self.host_free, blocks, placed.places, -sign)
 
     def put(self, table: int, placed: PackedTable) -> None:
         """Put a table somewhere; it has been nowhere."""
         self._change(placed, 1.0)
         self.at[table] = placed
-        self._num_placed += 1
         for rank in self._own_ranks(placed):
             self.tables_on[rank].add(table)
 
@@ -168,10 +176,6 @@ class PackedRanks:
         placed = self.placed(table)
         self._change(placed, -1.0)
         self.at[table] = None
-        self._num_placed -= 1
-        if self._num_placed == 0:  # nothing is left of sums that are rounded
-            self.free[:] = self.problem.rooms
-            self.host_free[:] = self.problem.host_capacity
         for rank in self._own_ranks(placed):
             self.tables_on[rank].discard(table)
         return placed

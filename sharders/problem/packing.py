@@ -116,10 +116,7 @@ class _Packing:
         smallest = np.array([options[0] for options in self.orders[0]])
         self.least: list[float] = arrays.total_bytes[smallest].tolist()
         self.largest: list[float] = arrays.largest_bytes[smallest].tolist()
-        self.spare = float(self.ranks.free.sum() - sum(self.least))
-        """Bytes that options may take in all beyond the least."""
-        self.missing = list(self.tables)
-        """Tables that found no room."""
+        self._clear()
         self.rng = Random(0)  # noqa: S311 - any will do, as long as it is the same
 
     def fill(self) -> bool:
@@ -133,7 +130,7 @@ class _Packing:
         for strength, size, roomiest in product(
             range(len(SPLITTING)), (self.largest, self.least), (False, True)
         ):
-            self._become([None for _ in self.tables])
+            self._clear()
             self.ranks.roomiest = roomiest
             self._place_missing(strength, size.__getitem__)
             if not self.missing:
@@ -142,6 +139,14 @@ class _Packing:
                 best, kept = self._excess(), list(self.ranks.at)
         self._become(kept)
         return False
+
+    def _clear(self) -> None:
+        """Let all tables be missing."""
+        self.ranks.clear()
+        self.spare = float(self.ranks.free.sum() - sum(self.least))
+        """Bytes that options may take in all beyond the least."""
+        self.missing = list(self.tables)
+        """Tables that found no room."""
 
     def mend(self) -> bool:
         """Take tables away and place them anew; return whether all have found room."""
