@@ -23,6 +23,12 @@ from sharders.engine.rank_blocks import RankBlocks
 from sharders.engine.tables import Move
 
 NUM_FEATURES: int = len(RANK_FEATURES)
+LOOKUPS: int = NUM_FEATURES
+"""The column of what blocks take in lookups, after those of features,"""
+HELD: int = NUM_FEATURES + 1
+"""and of what they hold."""
+ANY: int = -1
+"""Blocks of any group."""
 LEAST_GAIN: float = 1e-9
 """Less than this share of what both ranks count for is rounding."""
 
@@ -37,21 +43,19 @@ class Reassigner:
     def __init__(self, proposer: MoveProposer, blocks: RankBlocks, params: MoveParams) -> None:
         self.proposer, self.search, self.blocks = proposer, proposer.search, blocks
         self.most = params.max_reassigned
-        self.lookups = self.search.loads.exchange_rates.shape[0]
-        """What ranks take are seconds of every group's features and, in this row, of lookups."""
-        self.here, self.there, self.weight, self.counted = np.zeros((4, self.lookups + 1))
-        """What both ranks take of each, how much its powers count, and what both count for."""
+        self.here, self.there, self.moved, self.counted = np.zeros((4, 1 << self.most))
+        """What both ranks take of something in every division, by the bits of the blocks that go to
+        the other rank, what the slowest one takes more of it, and what all counts for."""
         self.table, self.block, self.is_here, self.first = np.zeros((4, self.most), dtype=np.int64)
         """The table of every block that is divided, its number there, whether it is on the slowest
         rank, and where its group's features begin."""
-        self.seconds, self.bytes = np.zeros((self.most, NUM_FEATURES + 1)), np.zeros(self.most)
-        """Seconds that it takes, those of lookups last, and what it holds."""
+        self.taken, self.more = np.zeros((self.most, HELD + 1)), np.zeros(self.most)
+        """Seconds that it takes of its group's features and of lookups, and what it holds; and what
+        the slowest rank takes more of one of these if it changes places."""
         self.slowest = self.other = 0
         """The two ranks."""
         self.count = self.seen = 0
         """Blocks that are divided, of those that could be."""
-        self.total = 0.0
-        """What both ranks count for."""
 
     def draw(self, move: Move) -> None:
         """Draw a move; none (``length`` 0) where blocks are divided in the best way already."""
@@ -94,33 +98,27 @@ class Reassigner:
 
     def _best_division(self) -> int:
         """Return the bits of the blocks that go to the other of both ranks in the best division."""
-        search = self.search
+        plan, loads = self.search.plan, self.search.loads
+        for number in range(1 << self.count):
+            self.counted[number] = 0.0
         for index in range(self.count):
             self._describe(index)
-            for feature in range(NUM_FEATURES):
-                self._begin(self.first[index] + feature)
-        self._begin(self.lookups)
-        free = search.loads.free_row
-        left_here = search.plan.numbers[free, self.slowest]
-        left_there = search.plan.numbers[free, self.other]
-        least_here, least_there = min(0.0, left_here), min(0.0, left_there)
-        self.total = 0.0
-        division, best, least = 0, 0, -LEAST_GAIN * self.counted[self.lookups]
+        for row in range(loads.exchange_rates.shape[0]):
+            self._add_exchange(row)
+        here, there = loads.work(self.slowest), loads.work(self.other)
+        self._any_moves(LOOKUPS, ANY)
+        self._add(here, there, loads.power_row)
+        self._any_moves(HELD, ANY)
+        self._sum_moved()
+        free_here = plan.numbers[loads.free_row, self.slowest]
+        free_there = plan.numbers[loads.free_row, self.other]
+        least_here, least_there = min(0.0, free_here), min(0.0, free_there)
+        best, least = 0, self.counted[0] * (1 - LEAST_GAIN)
         for number in range(1, 1 << self.count):
-            index = 0  # a Gray code: each division differs from the one before by one block
-            while not number >> index & 1:
-                index += 1
-            division ^= 1 << index
-            sign = 1.0 if (division >> index & 1) != self.is_here[index] else -1.0
-            for feature in range(NUM_FEATURES):
-                if self.seconds[index, feature] > 0:
-                    row = self.first[index] + feature
-                    self._shift(row, sign * self.seconds[index, feature])
-            self._shift(self.lookups, sign * self.seconds[index, NUM_FEATURES])
-            left_here -= sign * self.bytes[index]
-            left_there += sign * self.bytes[index]
-            if self.total < least and left_here >= least_here and left_there >= least_there:
-                best, least = division, self.total
+            if self.counted[number] < least:
+                moved = self.moved[number]
+                if free_here - moved >= least_here and free_there + moved >= least_there:
+                    best, least = number, self.counted[number]
         return best
 
     def _describe(self, index: int) -> None:
@@ -129,39 +127,62 @@ class Reassigner:
         option = search.choices.option[self.table[index]]
         size = tables.rows[tables.first[option] + self.block[index]]
         first = tables.group[option] * NUM_FEATURES
-        self.first[index], self.bytes[index] = first, tables.held[size, 0]
+        self.first[index] = first
         for feature in range(NUM_FEATURES):
             rate = search.loads.exchange_rates[first + feature]
-            self.seconds[index, feature] = rate * tables.features[size, feature]
-        self.seconds[index, NUM_FEATURES] = tables.shard_cost[option]
+            self.taken[index, feature] = rate * tables.features[size, feature]
+        self.taken[index, LOOKUPS] = tables.shard_cost[option]
+        self.taken[index, HELD] = tables.held[size, 0]
 
-    def _begin(self, row: int) -> None:
-        """Note what both ranks take of something, and how much it counts."""
-        search, loads = self.search, self.search.loads
-        if row == self.lookups:
-            self.here[row], self.there[row] = loads.work(self.slowest), loads.work(self.other)
-            powers = loads.power_row
-        else:
+    def _add_exchange(self, row: int) -> None:
+        """Add what a group's exchange of a feature counts for in every division."""
+        loads, feature = self.search.loads, row % NUM_FEATURES
+        if self._any_moves(feature, row - feature):
             rate = loads.exchange_rates[row]
-            self.here[row] = rate * search.plan.loads[self.slowest, row]
-            self.there[row] = rate * search.plan.loads[self.other, row]
-            powers = loads.exchanged_row + row
-        total = search.plan.numbers[powers, 0]
-        self.weight[row] = search.power_mean(powers) / total if total > 0 else 0.0
-        both = _power(self.here[row]) + _power(self.there[row])
-        self.counted[row] = self.weight[row] * both
+            here = rate * self.search.plan.loads[self.slowest, row]
+            there = rate * self.search.plan.loads[self.other, row]
+            self._add(here, there, loads.exchanged_row + row)
 
-    def _shift(self, row: int, seconds: float) -> None:
-        """Let the slowest rank take more of something, and the other less."""
-        self.here[row] += seconds
-        self.there[row] -= seconds
-        both = _power(self.here[row]) + _power(self.there[row])
-        self.total += self.weight[row] * both - self.counted[row]
-        self.counted[row] = self.weight[row] * both
+    def _any_moves(self, column: int, first: int) -> bool:
+        """Note what the slowest rank takes more if a block changes places; return whether it does.
 
+        Nothing but of blocks of the group whose features begin there, or of ``ANY``.
+        """
+        any_moves = False
+        for index in range(self.count):
+            is_meant = first == ANY or first == self.first[index]
+            amount = self.taken[index, column] if is_meant else 0.0
+            self.more[index] = -amount if self.is_here[index] else amount
+            any_moves = any_moves or amount > 0
+        return any_moves
 
-def _power(seconds: float) -> float:
-    """Return a number to the power of 2 to the ``BALANCE_ROOTS``; compiled in place here."""
-    for _ in range(BALANCE_ROOTS):
-        seconds *= seconds
-    return seconds
+    def _sum_moved(self) -> None:
+        """Sum what the slowest rank takes more in every division."""
+        self.moved[0] = 0.0
+        for index in range(self.count):
+            self._double(1 << index, self.more[index])
+
+    def _double(self, count: int, amount: float) -> None:
+        """Sum for twice as many divisions, those that one more block goes to the other rank in."""
+        for number in range(count):
+            self.moved[count + number] = self.moved[number] + amount
+
+    def _add(self, of_slowest: float, of_other: float, powers: int) -> None:
+        """Add what something that both ranks take counts for in every division."""
+        total = self.search.plan.numbers[powers, 0]
+        if total > 0:
+            self._sum_moved()
+            weight = self.search.power_mean(powers) / total
+            self._add_powers(of_slowest, of_other, weight, 1 << self.count)
+
+    def _add_powers(self, of_slowest: float, of_other: float, weight: float, count: int) -> None:
+        """Add powers of what both ranks take in every division."""
+        for number in range(count):
+            self.here[number] = of_slowest + self.moved[number]
+            self.there[number] = of_other - self.moved[number]
+        for _ in range(BALANCE_ROOTS):
+            for number in range(count):
+                self.here[number] *= self.here[number]
+                self.there[number] *= self.there[number]
+        for number in range(count):
+            self.counted[number] += weight * (self.here[number] + self.there[number])
