@@ -92,26 +92,22 @@ class StreamOps:
         Some operations of a path may not be compatible.
         """
         place = {number: place for place, number in enumerate(self.ops)}
+        before = list(self.before.items())
         found: list[PathsToLast] = []
         for resource in STREAMS:
             members = [number for number, op in self.ops.items() if op.resource == resource]
             if not members:
                 continue
             known = {members[0]: 0}
-            waits: list[tuple[int, ...]] = [()]
-            for number in self.ops:
-                reached = tuple(known[each] for each in self.before[number] if each in known)
-                if members[0] < number <= members[-1] and reached:
+            waits: list[Sequence[int]] = [()]
+            for number, events in before[place[members[0]] + 1 : place[members[-1]] + 1]:
+                reached = [known[each] for each in events if each in known]
+                if reached:
                     known[number] = len(known)
                     waits.append(reached)
             numbers, first = flat(waits)
-            found.append(
-                PathsToLast(
-                    np.array([place[number] for number in known], dtype=np.int64),
-                    first,
-                    numbers,
-                )
-            )
+            places = np.array([place[number] for number in known], dtype=np.int64)
+            found.append(PathsToLast(places, first, numbers))
         return found
 
     @cached_property
@@ -223,7 +219,7 @@ class StepGraph:
     def cycle(self, path: Sequence[int], z: Vector) -> WeightedCycle:
         """Return a path's weight as a function of z; lookups by what bounds them at this z."""
         constants, weights = self._times.formulas(path, z)
-        alike = np.array([takes_all_as_long(self.ops[number]) for number in path], dtype=bool)
+        alike = np.array([number in self._alike for number in path], dtype=bool)
         together, own = weights[alike].sum(axis=0), weights[~alike].sum(axis=0)
         constant = float(constants.sum())
         return WeightedCycle(
@@ -233,6 +229,11 @@ class StepGraph:
             common=together + own * self.index.of_plan,
             lookups=self._lookups <= set(path),
         )
+
+    @cached_property
+    def _alike(self) -> set[int]:
+        """Numbers of what takes all ranks as long."""
+        return {number for number, op in self.ops.items() if takes_all_as_long(op)}
 
     @cached_property
     def _lookups(self) -> set[int]:

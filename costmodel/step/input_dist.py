@@ -5,8 +5,9 @@ As TorchRec's ``KJTAllToAll`` and its pipelines do it; section 2 of the executio
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
-from costmodel.base.units import Seconds
+from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Source
 from costmodel.domain.lengths import fullest_batch
 from costmodel.domain.plan import ShardingType
@@ -59,14 +60,8 @@ class InputDist:
 
     def copy(self) -> None:
         """Copy dense features, ids (and weights), lengths and labels of a batch to the GPU."""
-        workload, host = self.workload, self.builder.hardware.host
-        per_sample = 4.0 * workload.dense.num_dense_features + 4.0
-        for table in workload.tables:
-            per_id = workload.index_bytes + (WEIGHT_BYTES if table.weighted else 0.0)
-            per_sample += (
-                self._fullest * table.pooling_factor * per_id + LENGTH_BYTES * table.num_bags
-            )
-        num_bytes = workload.local_batch_size * per_sample
+        host = self.builder.hardware.host
+        num_bytes = _batch_bytes(self.workload, self.builder.world_size)
         stays = self.builder.synchronous  # a CPU has the batch where it computes
         copied = self.builder.kernel(
             "copy batch", Stage.MEMORY_COPY, 0.0 if stays else num_bytes / host.pcie_bandwidth,
@@ -282,3 +277,14 @@ class InputDist:
 def _exchanged(group: GroupFormulas) -> Mark:
     """Return the mark of the end of a group's exchange."""
     return Mark("ids exchanged", group.key)
+
+
+@lru_cache(maxsize=16)
+def _batch_bytes(workload: Workload, world_size: int) -> Bytes:
+    """Return the bytes of features, ids (and weights), lengths and labels of a fullest batch."""
+    fullest = fullest_batch(workload, world_size)
+    per_sample = 4.0 * workload.dense.num_dense_features + 4.0
+    for table in workload.tables:
+        per_id = workload.index_bytes + (WEIGHT_BYTES if table.weighted else 0.0)
+        per_sample += fullest * table.pooling_factor * per_id + LENGTH_BYTES * table.num_bags
+    return workload.local_batch_size * per_sample

@@ -5,6 +5,8 @@ one tensor of 112 numbers; ``BatchedDenseEmbeddingBag``), which the reducer copi
 never splits. Buckets have one data type each.
 """
 
+from functools import lru_cache
+
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Workload
@@ -55,7 +57,8 @@ class ReplicaBuckets:
         )  # fmt: skip
 
 
-def buckets(workload: Workload, key: GroupKey) -> list[tuple[KernelKey, ...]]:
+@lru_cache(maxsize=64)
+def buckets(workload: Workload, key: GroupKey) -> tuple[tuple[KernelKey, ...], ...]:
     """Return which lookup kernels of a group share a bucket, in the order of their all-reduces.
 
     Gradients fill the bucket of their type as they become ready: the last kernel's first. Full
@@ -78,4 +81,4 @@ def buckets(workload: Workload, key: GroupKey) -> list[tuple[KernelKey, ...]]:
         if sum(sizes[each] for each in bucket) >= (FIRST_BUCKET if is_first else BUCKET):
             full.append(tuple(bucket))
             bucket.clear()
-    return [*full, *(tuple(rest) for rest in reversed(filling.values()) if rest)]
+    return (*full, *(tuple(rest) for rest in reversed(filling.values()) if rest))
