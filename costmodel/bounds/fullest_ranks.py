@@ -124,7 +124,7 @@ class FullestRanks:
 
     def extend(self, program: OptionProgram, found: BestShares) -> None:
         """Add rows of the tables that exceed a solution's columns most."""
-        of_pairs = self._of_pairs(self._shards, found.shares)
+        of_pairs = self._largest_of_pairs(found.shares).T
         limits = (found.others * self._unit).reshape(-1, SENT) * (1 + TOLERANCE)
         over = of_pairs / np.maximum(limits[self._group_of_pair], np.finfo(float).tiny)
         rows = []
@@ -255,23 +255,25 @@ class FullestRanks:
         """What 1 in a column stands for."""
         return np.where(self.most > 0, self.most, 1.0)
 
-    def _of_pairs(self, values: Array, shares: Array) -> Array:
-        """Return sums over every pair's options, (pairs, SENT)."""
-        used, count = np.flatnonzero(shares), len(self._group_of_pair)
-        pair, amounts = self._pair[used], (shares[used, None] * values[used]).T
-        return np.column_stack([np.bincount(pair, each, count) for each in amounts])
+    def _largest_of_pairs(self, shares: Array) -> Array:
+        """Return sums over every pair's options of their largest shards, (SENT, pairs)."""
+        return self._sums(shares, self._shards, self._pair, len(self._group_of_pair))
 
     def _of_groups(self, shares: Array) -> tuple[Array, Array]:
         """Return what mean ranks send, and the largest shards, (groups, SENT)."""
         count = self.count // SENT
-        largest = np.zeros((count, SENT))
-        of_pairs, (order, first) = self._of_pairs(self._means, shares).T, self._pairs_of_groups
-        means: Array = np.array([
-            np.bincount(self._group_of_pair, each, count) for each in of_pairs
-        ])
-        shards = self._of_pairs(self._shards, shares)[order]
-        largest[self._group_of_pair[order[first]]] = np.maximum.reduceat(shards, first)
+        means = self._sums(shares, self._means, self._group, count)
+        largest, (order, first) = np.zeros((count, SENT)), self._pairs_of_groups
+        of_pairs = self._largest_of_pairs(shares)[:, order]
+        largest[self._group_of_pair[order[first]]] = np.maximum.reduceat(of_pairs, first, axis=1).T
         return means.T, largest
+
+    @staticmethod
+    def _sums(shares: Array, values: Array, of_option: Places, count: int) -> Array:
+        """Return sums of shares of values, (options, SENT), over like options, (SENT, count)."""
+        used = np.flatnonzero(shares)
+        amounts, number = (shares[used, None] * values[used]).T, of_option[used]
+        return np.array([np.bincount(number, each, count) for each in amounts])
 
     @cached_property
     def _options_of_pairs(self) -> tuple[Places, Places]:

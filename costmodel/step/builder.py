@@ -214,7 +214,7 @@ class StepBuilder:
                 stage=stage,
                 resource=self.place(self.stream),
                 work=work,
-                after=(),
+                after=self._events(after),
                 after_previous=(),
                 launched_by=launch,
                 group=None,
@@ -223,8 +223,7 @@ class StepBuilder:
                 role=role,
                 num_bytes=Linear.of(num_bytes),
                 basis=basis,
-            ),
-            after,
+            )
         )
 
     def collective(  # noqa: PLR0913 -- as kernel
@@ -255,7 +254,7 @@ class StepBuilder:
             stage=stage,
             resource=group.value,
             work=work,
-            after=(),
+            after=self._events((*self.last(self.stream), *after)),
             after_previous=(),
             launched_by=launch,
             group=group,
@@ -266,7 +265,7 @@ class StepBuilder:
             basis=basis,
             exchange=exchange,
         )
-        sent = self._add(op, (*self.last(self.stream), *after))
+        sent = self._add(op)
         if self.synchronous:
             self._add(
                 replace(
@@ -389,27 +388,30 @@ class StepBuilder:
             kind=kind,
             resource=self.thread,
             work=_work(seconds),
-            after=(),
+            after=self._events((*after, *self._kernel_before())),
             after_previous=(),
             launched_by=None,
             group=None,
             part_of=self._owners,
             joined=self._joined,
         )
-        return self._add(op, (*after, *self._kernel_before()))
+        return self._add(op)
 
-    def _add(self, op: TemplateOp, after: tuple[Wait, ...] = ()) -> int:
-        """Write an operation that waits for some events, and for what others name themselves."""
-        index = len(self._ops)
+    def _events(self, after: tuple[Wait, ...]) -> tuple[Event, ...]:
+        """Return the events among what the next operation waits for; note the marks."""
         marks = tuple(each for each in after if isinstance(each, Mark))
         if marks:
-            self._waits_for_marks[index] = marks
-        events = tuple(each for each in after if not isinstance(each, Mark))
+            self._waits_for_marks[len(self._ops)] = marks
+        return tuple(each for each in after if not isinstance(each, Mark))
+
+    def _add(self, op: TemplateOp) -> int:
+        """Write an operation."""
+        index = len(self._ops)
         if op.resource not in self._resources:
             self._resources.append(op.resource)
         if op.resource == Resource.COMPUTE:
             self._last_kernel = index
-        self._ops.append(replace(op, after=(*op.after, *events)) if events else op)
+        self._ops.append(op)
         return index
 
     def _kernel_before(self) -> tuple[Wait, ...]:
