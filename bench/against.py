@@ -42,7 +42,10 @@ class Told(search_speed.CostGreedy):
     def shard(self, problem, budget, rng):
         found = super().shard(problem, budget, rng)
         if told is None:
-            print(json.dumps([dataclasses.asdict(table) for table in found.plan.tables]))
+            print(json.dumps([
+                {**dataclasses.asdict(table), "shards": [*map(dataclasses.asdict, table.shards)]}
+                for table in found.plan.tables
+            ]))
             sys.exit()
         like = found.plan.tables[0]
         shard = type(like.shards[0])

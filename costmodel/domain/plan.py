@@ -1,10 +1,13 @@
 """A sharding plan: which part of every table lives on which rank, in TorchRec's terms."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
+from itertools import chain, islice
 from math import inf, isqrt
+from operator import eq
+from typing import TypeAlias, overload
 
 
 class ShardingType(StrEnum):
@@ -97,34 +100,77 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas(Sequence[Shard]):
+    """Shards that differ in rank alone, on consecutive ranks: they are made when asked for."""
+
+    first: Shard
+    num_ranks: int
+
+    def __len__(self) -> int:
+        """Return the number of shards, one for every rank."""
+        return self.num_ranks
+
+    @overload
+    def __getitem__(self, index: int) -> Shard: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Shard, ...]: ...
+    def __getitem__(self, index: int | slice) -> Shard | tuple[Shard, ...]:
+        """Return a shard, or several."""
+        if isinstance(index, slice):
+            return tuple(replace(self.first, rank=rank) for rank in self.ranks[index])
+        return replace(self.first, rank=self.ranks[index])
+
+    @property
+    def ranks(self) -> range:
+        """Ranks in order."""
+        return range(self.first.rank, self.first.rank + self.num_ranks)
+
+
+Shards: TypeAlias = tuple[Shard, ...] | Replicas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableSharding:
     """How one table is sharded."""
 
     table: str
     sharding_type: ShardingType
     compute_kernel: ComputeKernel = ComputeKernel.FUSED
-    shards: tuple[Shard, ...]
-    """Ordered by column, then row, as TorchRec's ``EnumerableShardingSpec`` has them."""
+    shards: Shards
+    """Ordered by column, then row, as TorchRec's ``EnumerableShardingSpec`` has them. Copies on
+    consecutive ranks are ``Replicas``, also where they are given one by one."""
     cache_load_factor: float | None = None
     """``fused_uvm_caching``: share of the rows cached; None stands for the table's own."""
 
+    def __post_init__(self) -> None:
+        if self.sharding_type is ShardingType.DATA_PARALLEL and isinstance(self.shards, tuple):
+            object.__setattr__(self, "shards", _joined(self.shards))
+
     def __hash__(self) -> int:
         """Hash the first shards alone: there may be thousands, and shardings mostly differ here."""
-        first = tuple(shard.rank for shard in self.shards[:HASHED_SHARDS])
+        first = tuple(ranks[0] for _, ranks in islice(self.distinct_shards(), HASHED_SHARDS))
         return hash((self.table, self.sharding_type, self.compute_kernel, first))
+
+    def distinct_shards(self) -> Iterator[tuple[Shard, Sequence[int]]]:
+        """Yield shards in order with the ranks that hold them: one for all ``Replicas``."""
+        if isinstance(self.shards, Replicas):
+            yield self.shards.first, self.shards.ranks
+        else:
+            yield from ((shard, (shard.rank,)) for shard in self.shards)
 
     @property
     def ranks(self) -> tuple[int, ...]:
         """Ranks in shard order; a rank may repeat."""
-        return tuple(shard.rank for shard in self.shards)
+        return tuple(chain.from_iterable(ranks for _, ranks in self.distinct_shards()))
 
     @property
     def block_ranks(self) -> tuple[int, ...]:
         """The rank of every column block: of its first shard, where its rows are split, too."""
+        shards = [shard for shard, _ in self.distinct_shards()]
         return tuple(
             shard.rank
-            for index, shard in enumerate(self.shards)
-            if index == 0 or self.shards[index - 1].column_offset != shard.column_offset
+            for index, shard in enumerate(shards)
+            if index == 0 or shards[index - 1].column_offset != shard.column_offset
         )
 
 
@@ -154,7 +200,7 @@ def make_shards(
     ranks: Sequence[int],
     world_size: int,
     local_world_size: int,
-) -> tuple[Shard, ...]:
+) -> Shards:
     """Return the shards TorchRec makes of a table.
 
     Every type is a grid of column blocks times row blocks, but for ``data_parallel``, which is
@@ -193,9 +239,16 @@ def _shards(
     ranks: tuple[int, ...],
     world_size: int,
     local_world_size: int,
-) -> tuple[Shard, ...]:
+) -> Shards:
     if sharding_type is ShardingType.DATA_PARALLEL:
-        return tuple(_whole(rank, num_embeddings, embedding_dim) for rank in range(world_size))
+        whole = Shard(
+            rank=0,
+            row_offset=0,
+            num_rows=num_embeddings,
+            column_offset=0,
+            num_columns=embedding_dim,
+        )
+        return Replicas(first=whole, num_ranks=world_size)
     shards: list[Shard] = []
     block_ranks = (0,) if sharding_type is ShardingType.ROW_WISE else ranks
     width = embedding_dim // len(block_ranks)
@@ -250,14 +303,13 @@ def column_counts(
     return tuple(count for count in counts if least <= embedding_dim // count <= max_shard_dim)
 
 
-def _whole(rank: int, num_embeddings: int, embedding_dim: int) -> Shard:
-    return Shard(
-        rank=rank,
-        row_offset=0,
-        num_rows=num_embeddings,
-        column_offset=0,
-        num_columns=embedding_dim,
-    )
+def _joined(shards: tuple[Shard, ...]) -> Shards:
+    """Return shards as ``Replicas`` if they are that, else as they are."""
+    blocks = {(s.row_offset, s.num_rows, s.column_offset, s.num_columns) for s in shards}
+    if len(blocks) != 1:
+        return shards
+    found = Replicas(first=shards[0], num_ranks=len(shards))
+    return found if all(map(eq, found.ranks, (s.rank for s in shards))) else shards
 
 
 def _row_owners(

@@ -13,6 +13,7 @@ from costmodel.domain.plan import (
     Shard,
     ShardingPlan,
     ShardingType,
+    Shards,
     TableSharding,
     column_counts,
     make_shards,
@@ -221,19 +222,20 @@ def _shard_problems(
         listed = ", ".join(map(str, strangers))
         yield f"rank {listed} is out of range, there are {topology.world_size}"
         return
+    as_made = sharding.shards == _expected_shards(table, topology, sharding)
     replicated = sharding.sharding_type is ShardingType.DATA_PARALLEL
     size = table.num_embeddings, table.embedding_dim
-    tiling = None if replicated else tiling_problem(*size, sharding.shards)
+    tiling = None if replicated or as_made else tiling_problem(*size, sharding.shards)
     if tiling:
         yield tiling
         return
-    width = min(shard.num_columns for shard in sharding.shards)
-    if width < min(table.min_shard_dim, table.embedding_dim):
-        yield f"column shards of width {width} are narrower than {table.min_shard_dim}"
-    widest = max(shard.num_columns for shard in sharding.shards)
-    if widest > widest_shard(topology):
-        yield f"FBGEMM's GPU kernels take {WIDEST_ON_GPU} columns at most, not shards of {widest}"
-    if sharding.shards == _expected_shards(table, topology, sharding):
+    widths = {shard.num_columns for shard, _ in sharding.distinct_shards()}
+    if min(widths) < min(table.min_shard_dim, table.embedding_dim):
+        yield f"column shards of width {min(widths)} are narrower than {table.min_shard_dim}"
+    if max(widths) > widest_shard(topology):
+        widest = f"shards of {max(widths)}"
+        yield f"FBGEMM's GPU kernels take {WIDEST_ON_GPU} columns at most, not {widest}"
+    if as_made:
         return
     in_order = sorted(sharding.shards, key=lambda shard: (shard.column_offset, shard.row_offset))
     ordered = replace(sharding, shards=tuple(in_order))
@@ -267,7 +269,7 @@ def _inside(shard: Shard, rows: int, columns: int) -> bool:
 
 def _expected_shards(
     table: EmbeddingTable, topology: Topology, sharding: TableSharding
-) -> tuple[Shard, ...] | None:
+) -> Shards | None:
     """Return the shards TorchRec would make for the type and ranks; None if it could make none."""
     kind, block_ranks = sharding.sharding_type, sharding.block_ranks
     if len(block_ranks) > 1 and not kind.splits_columns and kind is not ShardingType.DATA_PARALLEL:

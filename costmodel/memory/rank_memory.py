@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from typing import TypeAlias
 
 from costmodel.base.errors import InfeasibleError
@@ -84,7 +85,7 @@ def memory_per_rank(
     """
     import numpy as np
 
-    ranks = np.array([shard.rank for table in plan.tables for shard in table.shards])
+    ranks = np.fromiter(chain.from_iterable(table.ranks for table in plan.tables), dtype=np.intp)
     parts = plan_shard_bytes(workload, topology, plan)
     sums = {
         name: np.bincount(ranks, getattr(parts, name), topology.world_size).tolist()

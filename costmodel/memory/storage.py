@@ -360,18 +360,23 @@ def plan_shard_bytes(workload: Workload, topology: Topology, plan: ShardingPlan)
 
     tables = [workload.table(sharding.table) for sharding in plan.tables]
     factors = [_factors_of(workload, topology, sharding) for sharding in plan.tables]
-    shards = [shard for sharding in plan.tables for shard in sharding.shards]
+    distinct = [tuple(sharding.distinct_shards()) for sharding in plan.tables]
+    shards = [shard for own in distinct for shard, _ in own]
     shares = [
         share
-        for table, sharding in zip(tables, plan.tables, strict=True)
-        for share in id_shares(table, sharding.sharding_type, sharding.shards)
+        for table, sharding, own in zip(tables, plan.tables, distinct, strict=True)
+        for share in id_shares(table, sharding.sharding_type, [shard for shard, _ in own])
     ]
-    return shard_bytes(
-        stacked_factors(factors, [len(sharding.shards) for sharding in plan.tables]),
+    parts = shard_bytes(
+        stacked_factors(factors, [len(own) for own in distinct]),
         np.array([shard.num_rows for shard in shards], dtype=np.float64),
         np.array([shard.num_columns for shard in shards], dtype=np.float64),
         np.array(shares),
     )
+    copies = [len(ranks) for own in distinct for _, ranks in own]
+    return ShardBytes(**{
+        name: np.repeat(getattr(parts, name), copies) for name in ShardBytes.__slots__
+    })
 
 
 def local_batch_bytes(workload: Workload) -> Bytes:

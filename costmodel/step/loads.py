@@ -7,6 +7,7 @@ or unpooled) that share a sharding type. It has one set of collectives, and one 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -97,7 +98,8 @@ class ShardRow(NamedTuple):
 _Member: TypeAlias = tuple[EmbeddingTable, TableSharding, list[ShardRow]]
 _Key: TypeAlias = tuple[object, ...]
 """What makes the loads of a shard: its table, kernel and place."""
-_Alike: TypeAlias = dict[_Key, list[Shard]]
+_Alike: TypeAlias = dict[_Key, tuple[Shard, list[int]]]
+"""A shard, and the ranks that hold it or its like."""
 
 
 @dataclass(frozen=True)
@@ -131,18 +133,15 @@ class PlanLoads:
         for table in self.workload.tables:
             sharding = plan.table(table.name)
             of_tables.append(_alike(table, sharding))
-            for key, like in of_tables[-1].items():
+            for key, (shard, _) in of_tables[-1].items():
                 if key not in self._known:
-                    new[key] = lookup_shard(self.workload, self.topology, table, sharding, like[0])
+                    new[key] = lookup_shard(self.workload, self.topology, table, sharding, shard)
         if new:
             every = shard_loads(self.workload, self.topology, LookupShards.of([*new.values()]))
             columns = (each.tolist() for each in every)
             self._known.update(zip(new, zip(*columns, strict=True), strict=True))
         return [
-            [
-                ShardRow([shard.rank for shard in like], *self._known[key])
-                for key, like in own.items()
-            ]
+            [ShardRow(ranks, *self._known[key]) for key, (_, ranks) in own.items()]
             for own in of_tables
         ]
 
@@ -150,30 +149,35 @@ class PlanLoads:
 def _alike(table: EmbeddingTable, sharding: TableSharding) -> _Alike:
     """Return the shards of a table that differ in rank alone, by what makes their loads."""
     hashed = is_hashed(table.inputs)
-    alike: dict[_Key, list[Shard]] = {}
-    for shard in sharding.shards:
+    alike: _Alike = {}
+    for shard, ranks in sharding.distinct_shards():
         place = 0 if hashed else shard.row_offset
-        alike.setdefault((place, shard.num_rows, shard.num_columns), []).append(shard)
+        alike.setdefault((place, shard.num_rows, shard.num_columns), (shard, []))[1].extend(ranks)
     replicated = sharding.sharding_type is ShardingType.DATA_PARALLEL
     kind = table.name, replicated, sharding.compute_kernel, sharding.cache_load_factor
-    return {(*kind, *cut): shards for cut, shards in alike.items()}
+    return {(*kind, *cut): like for cut, like in alike.items()}
 
 
 def _group_load(topology: Topology, key: GroupKey, members: Sequence["_Member"]) -> GroupLoad:
     pairs = [(table, sharding) for table, sharding, _ in members]
+    replicated = key.sharding_type is ShardingType.DATA_PARALLEL  # all ranks have what one has
+    copies = topology.world_size if replicated else 1
+    places = topology.world_size // copies
     rows: list[ShardRow] = []
     kernel_rows: dict[KernelKey, list[ShardRow]] = {}
-    for table, sharding, new in members:
+    for table, sharding, own in members:
+        new = [row._replace(ranks=(0,)) for row in own] if replicated else own
         rows += new
         kernel_rows.setdefault(kernel_key(table, sharding.compute_kernel), []).extend(new)
     ranks, counts = _ranks(rows)
     each = np.repeat([row[2:] for row in rows], counts, axis=0).T
-    totals = [np.bincount(ranks, one, topology.world_size).astype(np.float64) for one in each]
+    totals = [np.repeat(np.bincount(ranks, one, places), copies).astype(np.float64) for one in each]
     features, ids, columns, fetch_time, stashed_bytes = totals
     return GroupLoad(
         key=key,
         traffic={
-            name: _traffic(kernel_rows[name], topology.world_size) for name in sorted(kernel_rows)
+            name: np.repeat(_traffic(kernel_rows[name], places), copies, axis=0)
+            for name in sorted(kernel_rows)
         },
         features=features,
         ids=ids,
@@ -201,8 +205,8 @@ def _replicated_bytes(
 
 def _ranks(rows: list[ShardRow]) -> tuple[NDArray[np.intp], list[int]]:
     """Return the ranks of all rows' shards, one after the other, and how many each row has."""
-    flat = [rank for row in rows for rank in row.ranks]
-    return np.array(flat, dtype=np.intp), [len(row.ranks) for row in rows]
+    flat = chain.from_iterable(row.ranks for row in rows)
+    return np.fromiter(flat, dtype=np.intp), [len(row.ranks) for row in rows]
 
 
 def _traffic(rows: list[ShardRow], world_size: int) -> NDArray[np.float64]:

@@ -8,6 +8,7 @@ recurrences as ever, so that an error off the critical path counts for nothing u
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,7 +214,7 @@ class _Lookups:
         weighted = np.array([loads.workload.tables[index].weighted for index, _ in rows])
         alone = lookup_time(traffic, loads.topology.hardware, weighted=weighted)
         counts = [len(row.ranks) for _, row in rows]
-        ranks = np.array([rank for _, row in rows for rank in row.ranks])
+        ranks = np.fromiter(chain.from_iterable(row.ranks for _, row in rows), dtype=np.intp)
         order = np.argsort(ranks, kind="stable")
         return cls(
             np.repeat([index for index, _ in rows], counts)[order],

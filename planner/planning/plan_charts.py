@@ -164,9 +164,9 @@ def memory_rows(planned: "Planned") -> list[dict[str, Any]]:
     parts = plan_shard_bytes(planned.workload, planned.topology, planned.plan)
     hbm = parts.weights + parts.optimizer_state + parts.gradients + parts.inputs + parts.outputs
     by_rank: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    shards = ((t, s) for t in planned.plan.tables for s in t.shards)
-    for (sharding, shard), size in zip(shards, np.asarray(hbm).tolist(), strict=True):
-        by_rank[shard.rank][sharding.table] += size
+    places = ((each.table, rank) for each in planned.plan.tables for rank in each.ranks)
+    for (table, place), size in zip(places, np.asarray(hbm).tolist(), strict=True):
+        by_rank[place][table] += size
     rows = []
     most = min(_MOST_TABLES, max(1, _MOST_AREAS // planned.report.world_size))
     for rank in planned.report.ranks:

@@ -25,6 +25,7 @@ from costmodel.domain.plan import (
     Shard,
     ShardingPlan,
     ShardingType,
+    Shards,
     TableSharding,
     make_shards,
 )
@@ -225,7 +226,7 @@ def _from_parameter(
 
 def _shards(
     parameter: ParameterSharding, kind: ShardingType, table: EmbeddingTable, topology: Topology
-) -> tuple[Shard, ...]:
+) -> Shards:
     if parameter.sharding_spec is None:
         if kind is not ShardingType.DATA_PARALLEL:
             return ()

@@ -1,10 +1,16 @@
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from costmodel.domain.plan import (
+    ComputeKernel,
     Shard,
     ShardingType,
+    Shards,
+    TableSharding,
     column_counts,
     make_shards,
     row_block_sizes,
@@ -12,16 +18,41 @@ from costmodel.domain.plan import (
 )
 
 
-def shards_of(kind: ShardingType, *ranks: int, rows: int = 10, dim: int = 16) -> tuple[Shard, ...]:
+def shards_of(kind: ShardingType, *ranks: int, rows: int = 10, dim: int = 16) -> Shards:
     return make_shards(kind, rows, dim, ranks=ranks, world_size=4, local_world_size=2)
 
 
-def corners(shards: tuple[Shard, ...]) -> list[tuple[int, ...]]:
+def corners(shards: Sequence[Shard]) -> list[tuple[int, ...]]:
     return [(s.rank, s.row_offset, s.num_rows, s.column_offset, s.num_columns) for s in shards]
 
 
 def test_data_parallel_is_a_full_copy_on_every_rank() -> None:
     assert corners(shards_of(ShardingType.DATA_PARALLEL)) == [(r, 0, 10, 0, 16) for r in range(4)]
+
+
+def test_copies_are_the_same_sharding_together_and_one_by_one() -> None:
+    made = shards_of(ShardingType.DATA_PARALLEL)
+    together, alone = (
+        TableSharding(
+            table="t",
+            sharding_type=ShardingType.DATA_PARALLEL,
+            compute_kernel=ComputeKernel.DENSE,
+            shards=shards,
+        )
+        for shards in (made, tuple(made))
+    )
+    assert (alone, hash(alone)) == (together, hash(together))
+    assert (alone.ranks, alone.block_ranks) == ((0, 1, 2, 3), (0,))
+    assert list(alone.distinct_shards()) == [(made[0], range(4))]
+    assert (len(made), made[-1].rank, made[1:3]) == (4, 3, tuple(made)[1:3])
+
+
+@pytest.mark.parametrize("ranks", [(), (1, 0), (0, 0), (0, 2)])
+def test_copies_on_other_ranks_stay_as_they_are(ranks: tuple[int, ...]) -> None:
+    (whole,) = shards_of(ShardingType.TABLE_WISE, 0)
+    shards = tuple(replace(whole, rank=rank) for rank in ranks)
+    found = TableSharding(table="t", sharding_type=ShardingType.DATA_PARALLEL, shards=shards)
+    assert (found.shards, found.ranks) == (shards, ranks)
 
 
 def test_table_wise_is_one_shard() -> None:
