@@ -25,6 +25,9 @@ class ShardEntry(_Open):
 
     rank: Rank
     """The rank (GPU, from 0) that holds it."""
+    num_ranks: Ranks = 1
+    """With data_parallel: so many ranks, from `rank` on, hold a copy of it, and it is the only one
+    of the table's shards that is listed."""
     row_offset: Rows
     """Its first row."""
     num_rows: Rows
@@ -47,7 +50,8 @@ class TableEntry(_Open):
     cache_load_factor: Annotated[float, Field(gt=0, le=1)] | None = None
     """With fused_uvm_caching: the share of its rows that HBM caches."""
     shards: Annotated[list[ShardEntry], Field(min_length=1)]
-    """Its blocks, which cover it exactly; with data_parallel, one whole copy per rank."""
+    """Its blocks, which cover it exactly; with data_parallel, one whole copy per rank, in order, or
+    one with `num_ranks`."""
 
 
 class CacheEntry(_Open):

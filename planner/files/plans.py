@@ -11,7 +11,14 @@ from typing import Any
 from costmodel.base.errors import InputError, PlanMismatchError, Problem
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile, Topology
-from costmodel.domain.plan import Shard, ShardingPlan, TableSharding
+from costmodel.domain.plan import (
+    Replicas,
+    Shard,
+    ShardingPlan,
+    ShardingType,
+    Shards,
+    TableSharding,
+)
 from costmodel.domain.workload import Workload
 from planner.files.disk import read_text, source_name
 from planner.files.kinds import FileKind, check_kind
@@ -131,12 +138,13 @@ def table_data(table: TableSharding) -> dict[str, Any]:
         "shards": [
             {
                 "rank": shard.rank,
+                **({} if len(ranks) == 1 else {"num_ranks": len(ranks)}),
                 "row_offset": shard.row_offset,
                 "num_rows": shard.num_rows,
                 "column_offset": shard.column_offset,
                 "num_columns": shard.num_columns,
             }
-            for shard in table.shards
+            for shard, ranks in table.distinct_shards()
         ],
     }
 
@@ -243,12 +251,24 @@ def _check_hardware(document: Document, hardware: str) -> None:
 
 
 def _table_sharding(entry: Any) -> TableSharding:  # noqa: ANN401 - plan_schema.TableEntry
+    shards: Shards = tuple(
+        Shard(
+            rank=shard.rank,
+            row_offset=shard.row_offset,
+            num_rows=shard.num_rows,
+            column_offset=shard.column_offset,
+            num_columns=shard.num_columns,
+        )
+        for shard in entry.shards
+    )
+    if entry.shards[0].num_ranks > 1:
+        shards = Replicas(first=shards[0], num_ranks=entry.shards[0].num_ranks)
     return TableSharding(
         table=entry.name,
         sharding_type=entry.sharding_type,
         compute_kernel=entry.compute_kernel,
         cache_load_factor=entry.cache_load_factor,
-        shards=tuple(Shard(**shard.model_dump()) for shard in entry.shards),
+        shards=shards,
     )
 
 
@@ -259,11 +279,27 @@ def _check_ranks(validator: Validator, values: Mapping[str, Any]) -> None:
         validator.note(message, ("local_world_size",))
     for number, table in enumerate(values["tables"]):
         for index, shard in enumerate(table.shards):
-            if shard.rank >= world:
+            path, last = ("tables", number, "shards", index), shard.rank + shard.num_ranks - 1
+            several = shard.num_ranks > 1
+            if last >= world:
                 validator.note(
-                    f"rank {shard.rank} of table `{table.name}` does not exist",
-                    ("tables", number, "shards", index, "rank"),
+                    f"rank {last} of table `{table.name}` does not exist",
+                    (*path, "num_ranks" if shard.rank < world else "rank"),
                     hint=f"the plan has ranks 0 to {world - 1}",
+                )
+            if several and table.sharding_type is not ShardingType.DATA_PARALLEL:
+                validator.note(
+                    f"table `{table.name}` is {table.sharding_type}, and only data_parallel has "
+                    f"copies on {shard.num_ranks} ranks",
+                    (*path, "num_ranks"),
+                    hint="list the shard of every rank, without `num_ranks`",
+                )
+            elif several and len(table.shards) > 1:
+                validator.note(
+                    f"a shard of table `{table.name}` on {shard.num_ranks} ranks is not its only "
+                    "one",
+                    (*path, "num_ranks"),
+                    hint="list one shard for all ranks, or every rank's without `num_ranks`",
                 )
 
 

@@ -1,5 +1,6 @@
 """How plans show themselves in a notebook: a line, a table, charts and data frames."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from planner.pages.charts import Chart, chart
@@ -40,8 +41,8 @@ class PlannedViews:
         rows = []
         for sharding in self.plan.tables:
             data = table_data(sharding)
-            shards = data.pop("shards")
-            rows += [{**data, **shard} for shard in shards]
+            del data["shards"]  # those on many ranks together
+            rows += [{**data, **asdict(shard)} for shard in sharding.shards]
         return dataframe(rows)
 
     def to_html(self: "Planned") -> str:  # type: ignore[misc]

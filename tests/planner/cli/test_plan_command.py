@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from command_runs import Command
 
+from planner.files.plans import load_plan_file
 from planner.planning import in_turn
 from planner.planning.api import Planned
 from planner.planning.search import Attempt
@@ -265,10 +266,9 @@ def test_tables_can_be_put_on_ranks(run: Command, directory: Path) -> None:
     (directory / "put.yaml").write_text(put)
     done = run("plan", "put.yaml", "--gpus", "2", "-o", "put.json")
     assert done.code == 0
-    planned = json.loads((directory / "put.json").read_text())
-    ranks = {t["name"]: [s["rank"] for s in t["shards"]] for t in planned["tables"]}
-    assert sorted(ranks["item"]) == [0, 1]
-    assert ranks["place"] == [1]
+    planned = load_plan_file(directory / "put.json").plan
+    assert sorted(planned.table("item").ranks) == [0, 1]
+    assert planned.table("place").ranks == (1,)
     assert "of the lookups; on your `ranks`" in run("explain", "put.json", "--time-limit", "1s").out
 
 

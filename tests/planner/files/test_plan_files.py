@@ -1,6 +1,7 @@
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -83,6 +84,68 @@ def test_keys_are_those_of_torchrec_and_the_report() -> None:
     }
 
 
+REPLICATED: dict[str, Any] = {
+    "name": "b",
+    "sharding_type": "data_parallel",
+    "compute_kernel": "dense",
+    "shards": [
+        {
+            "rank": 0,
+            "num_ranks": 2,
+            "row_offset": 0,
+            "num_rows": 20,
+            "column_offset": 0,
+            "num_columns": 4,
+        }
+    ],
+}
+
+
+def one_by_one(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a table with a shard for every rank, as files had all of them."""
+    shards = [
+        {**{key: value for key, value in shard.items() if key != "num_ranks"}, "rank": rank}
+        for shard in table["shards"]
+        for rank in range(shard["rank"], shard["rank"] + shard.get("num_ranks", 1))
+    ]
+    return {**table, "shards": shards}
+
+
+def test_copies_are_one_entry_and_may_be_one_for_every_rank() -> None:
+    first = dump_plan_file(FILE)["tables"][0]
+    together = parse_plan_file(changed(tables=[first, REPLICATED]), "plan.json")
+    alone = parse_plan_file(changed(tables=[first, one_by_one(REPLICATED)]), "plan.json")
+    assert together == alone
+    assert together.plan.table("b").ranks == (0, 1)
+    assert dump_plan_file(alone)["tables"] == [first, REPLICATED]
+
+
+@pytest.mark.parametrize(
+    ("changes", "more", "message"),
+    [
+        ({"num_ranks": 3}, {}, "rank 2 of table `b` does not exist"),
+        ({"rank": 1}, {}, "rank 2 of table `b` does not exist"),
+        ({"num_ranks": 0}, {}, "`num_ranks` must be greater than or equal to 1, got the number 0"),
+        (
+            {},
+            {"sharding_type": "table_wise"},
+            "table `b` is table_wise, and only data_parallel has copies on 2 ranks",
+        ),
+        (
+            {},
+            {"shards": [REPLICATED["shards"][0], REPLICATED["shards"][0]]},
+            "a shard of table `b` on 2 ranks is not its only one",
+        ),
+    ],
+)
+def test_copies_where_none_can_be_are_refused(
+    changes: dict[str, int], more: dict[str, object], message: str
+) -> None:
+    table = {**REPLICATED, "shards": [{**REPLICATED["shards"][0], **changes}], **more}
+    first = dump_plan_file(FILE)["tables"][0]
+    assert problems_of(changed(tables=[first, table]))[0] == (message, 11)
+
+
 def test_the_text_has_one_table_per_line() -> None:
     lines = changed().splitlines()
     assert sum('"sharding_type"' in line for line in lines) == len(PLAN.tables)
@@ -102,6 +165,8 @@ def test_any_plan_loads_as_it_was(data: st.DataObject) -> None:
     text = plan_text(dump_plan_file(file))
     assert json.loads(text) == dump_plan_file(file)
     assert parse_plan_file(text, "plan.json") == file
+    data = {**json.loads(text), "tables": [one_by_one(each) for each in json.loads(text)["tables"]]}
+    assert parse_plan_file(plan_text(data), "plan.json") == file
 
 
 def test_problems_of_a_plan_have_positions() -> None:
