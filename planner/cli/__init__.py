@@ -18,6 +18,7 @@ from typing import NoReturn
 import click
 
 from costmodel.base.errors import PlannerError
+from planner.environment.collecting import seldom_collecting
 from planner.environment.interrupts import INTERRUPTED, interrupted_code, raising
 
 USAGE, BAD_INPUT = 2, 3
@@ -52,10 +53,6 @@ _NOT_LOADED = "failed to map segment from shared object"
 """What the loader of libraries says where memory is short."""
 _UNWRITTEN = {errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG, errno.EAGAIN, errno.EDQUOT}
 """Why a stream takes no more, which then does not say its name."""
-_COLLECTING = (50_000, 50, 100)
-"""Objects made after which Python looks for cycles, and how many such looks before a deeper one. A
-command ends soon and what it makes it keeps: with Python's own (700, 10, 10) 5,000 tables on 1,024
-GPUs take 7.0 to 8.6 CPU seconds until a plan is annealed, with these 5.2, and 320 MB either way."""
 _COMPLETE = "_PLANNER_COMPLETE"
 """Set by the scripts that ``planner completion`` prints."""
 
@@ -100,11 +97,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """  # noqa: D205 - one sentence
     given = list(sys.argv[1:] if arguments is None else arguments)
     _open_streams()
-    gc.set_threshold(*_COLLECTING)
     atexit.register(gc.freeze)  # nobody waits for cycles among thousands of tables
     try:
         _keep_to_memory_limit()
-        with raising():
+        with raising(), seldom_collecting():
             code = _run(given)
             sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough, as `head` does

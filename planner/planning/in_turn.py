@@ -7,6 +7,7 @@ from math import inf
 
 from costmodel.base.errors import PlannerError
 from costmodel.base.units import Seconds
+from planner.environment.collecting import seldom_collecting
 from planner.environment.interrupts import interruptible
 from planner.planning.gains import Gains
 from planner.planning.one_sharder import run_sharder
@@ -17,6 +18,7 @@ from sharders.problem.room import check_room
 from sharders.problem.sharding_problem import Paced, Progress, ShardingProblem
 
 
+@seldom_collecting()
 def run_in_turn(
     names: Sequence[str], problem: ShardingProblem, search: Search
 ) -> tuple[Attempt, ...]:
