@@ -335,14 +335,13 @@ class StepBuilder:
 
     def ranks(self, group: ProcessGroup) -> RankGroup:
         """Return the shape of a process group."""
-        local = self.local_world_size
-        return {
-            ProcessGroup.WORLD: RankGroup(num_ranks=self.world_size, ranks_per_node=local),
-            ProcessGroup.INTRA_NODE: RankGroup(num_ranks=local, ranks_per_node=local),
-            ProcessGroup.CROSS_NODE: RankGroup(
-                num_ranks=self.world_size // local, ranks_per_node=1
-            ),
+        world, local = self.world_size, self.local_world_size
+        count, per_node = {
+            ProcessGroup.WORLD: (world, local),
+            ProcessGroup.INTRA_NODE: (local, local),
+            ProcessGroup.CROSS_NODE: (world // local, 1),
         }[group]
+        return RankGroup(num_ranks=count, ranks_per_node=per_node)
 
     @property
     def _op_time(self) -> Seconds:
@@ -399,6 +398,8 @@ class StepBuilder:
 
     def _events(self, after: tuple[Wait, ...]) -> tuple[Event, ...]:
         """Return the events among what the next operation waits for; note the marks."""
+        if not after:
+            return ()
         marks = tuple(each for each in after if isinstance(each, Mark))
         if marks:
             self._waits_for_marks[len(self._ops)] = marks
