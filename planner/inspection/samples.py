@@ -17,6 +17,7 @@ _VALUES = ("values", "indices", "ids")
 _LENGTHS = ("lengths", "offsets")
 _SEPARATORS = (".", "/", "_")
 _LONGEST_NAME = 1000
+_LARGEST_ID = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,6 +50,11 @@ class FeatureSample:
             )
         if len(self.ids) and int(self.ids.min()) < 0:
             raise ValueError(f"`{self.name}` has a negative id, {int(self.ids.min())}")
+        if len(self.ids) and int(self.ids.max()) > _LARGEST_ID:
+            raise ValueError(
+                f"`{self.name}` has id {int(self.ids.max())}, more than ids of 64 bits with a sign "
+                "are: hash the ids as training does"
+            )
 
     @property
     def num_samples(self) -> int:
@@ -226,6 +232,7 @@ def concatenated(batches: Sequence[RecordedIds]) -> RecordedIds:
             name=column[0].name,
             ids=np.concatenate([part.ids for part in column]),
             lengths=np.concatenate([part.lengths for part in column]),
+            padding=sum(part.padding for part in column),
         )
         for column in zip(*(batch.features for batch in batches), strict=True)
     )

@@ -288,6 +288,18 @@ def test_offsets_that_wrap_around_are_refused(tmp_path: Path) -> None:
         read_samples(npz(tmp_path, values=IDS, offsets=offsets))
 
 
+def test_ids_beyond_those_of_training_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="`a` has id 9223372036854775808, more than ids of 64"):
+        read_samples(npz(tmp_path, a=np.array([1, 2**63], dtype=np.uint64)))
+
+
+def test_padding_is_counted_in_all_batches(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    batches = [{"a": torch.tensor(rows)} for rows in ([[1, -1], [2, 3]], [[-1, -1], [2, -1]])]
+    torch.save(batches, tmp_path / "x.pt")
+    assert read_samples(tmp_path / "x.pt").features[0].padding == 4
+
+
 def test_an_array_cannot_be_longer_than_its_file(tmp_path: Path) -> None:
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(
