@@ -26,6 +26,8 @@ class Inspection:
     """What a file of recorded ids says about its tables."""
 
     source: str
+    batch_samples: int
+    """Samples of one batch."""
     tables: tuple[TableObservation, ...]
     skipped: tuple[str, ...] = ()
     """Arrays of the file that are not ids, or belong to no table of the workload."""
@@ -60,21 +62,22 @@ def inspect(
     """
     samples = read_samples(path)
     source = source_name(path)
-    num_batches = _num_batches(samples, batch_samples, source)
+    size = _batch_samples(samples, batch_samples, source)
     if workload is None:
-        return _features_as_tables(samples, num_batches, source)
-    return _tables_of(workload, samples, num_batches, source)
+        return _features_as_tables(samples, size, source)
+    return _tables_of(workload, samples, size, source)
 
 
-def _features_as_tables(samples: RecordedIds, num_batches: int, source: str) -> Inspection:
+def _features_as_tables(samples: RecordedIds, batch_samples: int, source: str) -> Inspection:
     tables = tuple(
-        observe(feature.name, [feature], num_batches=num_batches)
+        observe(feature.name, [feature], batch_samples=batch_samples)
         for feature in samples.features
         if len(feature.ids)
     )
     empty = tuple(feature.name for feature in samples.features if not len(feature.ids))
     return Inspection(
         source=source,
+        batch_samples=batch_samples,
         tables=tables,
         skipped=(*samples.skipped, *empty),
         padding=_padding(samples.features),
@@ -82,7 +85,7 @@ def _features_as_tables(samples: RecordedIds, num_batches: int, source: str) -> 
 
 
 def _tables_of(
-    workload: Workload, samples: RecordedIds, num_batches: int, source: str
+    workload: Workload, samples: RecordedIds, batch_samples: int, source: str
 ) -> Inspection:
     matched = _matched(samples, workload, source)
     _check_rows(matched, workload, source)
@@ -91,11 +94,12 @@ def _tables_of(
     unused = tuple(f.name for f in samples.features if f.name not in used)
     return Inspection(
         source=source,
+        batch_samples=batch_samples,
         tables=tuple(
             observe(
                 name,
                 features,
-                num_batches=num_batches,
+                batch_samples=batch_samples,
                 num_embeddings=workload.table(name).num_embeddings,
             )
             for name, features in matched.items()
@@ -111,16 +115,14 @@ def _padding(features: Sequence[FeatureSample]) -> dict[str, int]:
     return {feature.name: feature.padding for feature in features if feature.padding}
 
 
-def _num_batches(samples: RecordedIds, batch_samples: int | None, source: str) -> int:
-    if batch_samples is None:
-        return samples.num_batches
-    least = min(feature.num_samples for feature in samples.features)
-    if batch_samples > least:
-        message = (
-            f"a batch of {count(batch_samples, 'sample')} is more than the {least:,} in the file"
-        )
+def _batch_samples(samples: RecordedIds, asked: int | None, source: str) -> int:
+    recorded = samples.features[0].num_samples
+    if asked is None:
+        return recorded // samples.num_batches
+    if asked > recorded:
+        message = f"a batch of {count(asked, 'sample')} is more than the {recorded:,} in the file"
         raise InputError(source, (Problem(message=message),))
-    return least // batch_samples
+    return asked
 
 
 def _matched(

@@ -17,9 +17,9 @@ def inspection_text(inspection: Inspection, width: int) -> Iterator[Text]:
     """Yield the tables' statistics, and how often a batch hits their rows."""
     tables = inspection.tables
     samples = max(table.num_samples for table in tables)
-    batches = max(table.num_batches for table in tables)
-    of_batches = f"in {count(batches, 'batch')}" if batches == 1 else f"in {batches:,} batches"
-    yield Text(f"{count(len(tables), 'table')}, {count(samples, 'sample')} {of_batches}")
+    size = inspection.batch_samples
+    batches = f"{samples // size:,} {'batch' if samples < 2 * size else 'batches'} of {size:,}"
+    yield Text(f"{count(len(tables), 'table')}, {count(samples, 'sample')} in {batches}")
     yield Text("")
     yield from table_text(_statistics(tables), width=width)
     yield Text("")
@@ -43,6 +43,7 @@ def inspection_data(inspection: Inspection) -> dict[str, Any]:
     """Return the inspection as plain data."""
     return {
         "source": inspection.source,
+        "batch_samples": inspection.batch_samples,
         "tables": [_data(table) for table in inspection.tables],
         "skipped": list(inspection.skipped),
         "missing": list(inspection.missing),

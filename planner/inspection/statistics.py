@@ -1,6 +1,6 @@
 """What recorded ids say about a table: pooling, reuse in a batch, hot rows, evenness over ranks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,7 +89,7 @@ def observe(
     name: str,
     features: Sequence[FeatureSample],
     *,
-    num_batches: int = 1,
+    batch_samples: int | None = None,
     num_embeddings: int | None = None,
 ) -> TableObservation:
     """Return what samples of a table's features say about it.
@@ -100,13 +100,14 @@ def observe(
         The table's.
     features
         Samples of all its features.
-    num_batches
-        Batches of equally many samples to cut the samples into; a rest is left out of the reuse.
+    batch_samples
+        Samples of one batch; by default all. A rest is left out of the reuse, unless all ids are
+        in it.
     num_embeddings
         Rows of the table; by default the largest id and one.
 
     """
-    batches = [ids for ids in _batches(features, num_batches) if len(ids)]
+    batches = _batches(features, batch_samples) or _batches(features, None)
     ids, hits = np.unique(np.concatenate(batches), return_counts=True)
     rows = int(ids[-1]) + 1 if num_embeddings is None else num_embeddings
     counted = [np.unique(batch, return_counts=True)[1] for batch in batches]
@@ -132,7 +133,7 @@ def observe(
         half_rows=int(np.searchsorted(np.cumsum(-np.sort(-hits)), hits.sum() / 2)) + 1,
         skew=skew,
         zipf=fitted_zipf(bins, num_lookups=lookups, num_embeddings=rows, num_batches=len(batches)),
-        half_batch_error=_half_batch_error(features, inputs, rows, len(batches)),
+        half_batch_error=_half_batch_error(features, inputs, rows, batch_samples),
     )
 
 
@@ -161,15 +162,23 @@ def _std(features: Sequence[FeatureSample]) -> float:
     return float(np.sqrt(sum(np.var(f.lengths) for f in features if f.num_samples)))
 
 
-def _batches(features: Sequence[FeatureSample], num_batches: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the ids of all features of every batch; the first ones, if samples do not divide."""
-    ends = [np.concatenate(([0], np.cumsum(feature.lengths))) for feature in features]
-    for batch in range(num_batches):
-        parts = []
-        for feature, end in zip(features, ends, strict=True):
-            size = feature.num_samples // num_batches
-            parts.append(feature.ids[end[batch * size] : end[(batch + 1) * size]])
-        yield np.concatenate(parts).astype(np.int64)
+def _batches(
+    features: Sequence[FeatureSample], batch_samples: int | None, *, divided_by: int = 1
+) -> list[NDArray[np.int64]]:
+    """Return the ids of all features of every batch that has any, or of its first part only."""
+    ends = [
+        np.concatenate(([0], np.cumsum(feature.lengths, dtype=np.int64))) for feature in features
+    ]
+    sizes = [batch_samples or feature.num_samples for feature in features]
+    whole = min(f.num_samples // size for f, size in zip(features, sizes, strict=True) if size)
+    batches = []
+    for batch in range(whole):
+        parts = [
+            feature.ids[end[batch * size] : end[batch * size + size // divided_by]]
+            for feature, end, size in zip(features, ends, sizes, strict=True)
+        ]
+        batches.append(np.concatenate(parts).astype(np.int64))
+    return [ids for ids in batches if len(ids)]
 
 
 def _hot_rows(ids: NDArray[np.int64], hits: NDArray[np.int64]) -> tuple[HotRow, ...]:
@@ -222,10 +231,13 @@ def _range_counts(
 
 
 def _half_batch_error(
-    features: Sequence[FeatureSample], inputs: ReuseHistogram, rows: int, num_batches: int
+    features: Sequence[FeatureSample],
+    inputs: ReuseHistogram,
+    rows: int,
+    batch_samples: int | None,
 ) -> float:
-    halves = list(_batches(features, 2 * num_batches))[::2]
+    halves = _batches(features, batch_samples, divided_by=2)
     counted = sum(len(np.unique(half)) for half in halves)
     curve = unique_curve(inputs, rows)
-    expected = sum(curve.unique_rows(len(half)) for half in halves if len(half))
+    expected = sum(curve.unique_rows(len(half)) for half in halves)
     return expected / counted - 1 if counted else 0.0

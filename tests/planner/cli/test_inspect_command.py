@@ -35,7 +35,7 @@ def test_the_report(run: Command, ids: str) -> None:
 
 
 REPORT = """\
-3 tables, 2,048 samples in 1 batch
+3 tables, 2,048 samples in 1 batch of 2,048
 
   Table   Pooling   Unique   Hottest row   Half of all on            Zipf   Misfit   Skew of 8
   item       2.00     8.8%         38.3%           2 rows   1.499 ± 0.014       2%        6.45
@@ -104,6 +104,7 @@ def test_json(run: Command, ids: str) -> None:
     data = run("inspect", ids, "--batch-size", "512", "--json").data
     item = data["tables"][0]
     assert (data["schema_version"], item["num_batches"], item["num_samples"]) == (1, 4, SAMPLES)
+    assert data["batch_samples"] == 512
     assert len(item["reuse_rows"]) == 17
     assert sum(item["reuse_rows"]) == pytest.approx(item["unique_rows"])
 

@@ -39,9 +39,27 @@ def test_by_hand() -> None:
 
 def test_reuse_is_counted_within_each_batch() -> None:
     # 1 and 2 in both batches: 2 distinct rows in each, hit once and twice
-    table = observe("x", [feature([1, 2, 2, 1, 1, 2])], num_batches=2)
+    table = observe("x", [feature([1, 2, 2, 1, 1, 2])], batch_samples=3)
     assert (table.num_lookups, table.unique_rows) == (3.0, 2.0)
     assert table.reuse_rows[:2] == (1.0, 1.0)
+
+
+def test_a_batch_has_as_many_samples_as_it_is_said_to_have() -> None:
+    # the last two of five samples are no whole batch of three
+    table = observe("x", [feature([1, 1, 2, 3, 3])], batch_samples=3)
+    assert (table.num_batches, table.num_lookups, table.unique_rows) == (1, 3.0, 2.0)
+    assert table.pooling_factor == 1.0
+
+
+def test_ids_that_are_in_no_whole_batch_are_one() -> None:
+    table = observe("x", [feature([1, 1, 2], [0, 0, 3])], batch_samples=2)
+    assert (table.num_batches, table.num_lookups, table.unique_rows) == (1, 3.0, 2.0)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "uint64"])
+def test_lengths_may_be_of_any_whole_numbers(kind: str) -> None:
+    table = observe("x", [feature([1, 1, 2, 2], np.array([1, 3], kind))], batch_samples=1)
+    assert (table.num_batches, table.num_lookups, table.unique_rows) == (2, 2.0, 1.5)
 
 
 def test_features_of_a_table_share_its_rows() -> None:
