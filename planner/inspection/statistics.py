@@ -109,7 +109,7 @@ def observe(
     """
     batches = _batches(features, batch_samples) or _batches(features, None)
     ids, hits = np.unique(np.concatenate(batches), return_counts=True)
-    rows = int(ids[-1]) + 1 if num_embeddings is None else num_embeddings
+    rows = num_embeddings or 1 + max(int(f.ids.max()) for f in features if len(f.ids))
     counted = [np.unique(batch, return_counts=True)[1] for batch in batches]
     lookups = sum(map(len, batches)) / len(batches)
     bins = _bins(counted)

@@ -48,7 +48,7 @@ def test_a_batch_has_as_many_samples_as_it_is_said_to_have() -> None:
     # the last two of five samples are no whole batch of three
     table = observe("x", [feature([1, 1, 2, 3, 3])], batch_samples=3)
     assert (table.num_batches, table.num_lookups, table.unique_rows) == (1, 3.0, 2.0)
-    assert table.pooling_factor == 1.0
+    assert (table.pooling_factor, table.num_embeddings) == (1.0, 4)
 
 
 def test_ids_that_are_in_no_whole_batch_are_one() -> None:
