@@ -20,6 +20,7 @@ import click
 from costmodel.base.errors import PlannerError
 from planner.environment.collecting import seldom_collecting
 from planner.environment.interrupts import INTERRUPTED, interrupted_code, raising
+from planner.show.output import write_no_more
 
 USAGE, BAD_INPUT = 2, 3
 
@@ -104,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             code = _run(given)
             sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough, as `head` does
-        _write_no_more()
+        write_no_more(sys.stdout)
         code = 0
     except OSError as error:  # what was read or written by name says so itself
         code = _ended(_system_said(error))
@@ -167,12 +168,6 @@ def _open_streams() -> None:
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
 
 
-def _write_no_more() -> None:
-    """Let what is still to be written go nowhere: Python writes it as it ends."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def _system_said(error: OSError) -> str:
     reason = (error.strerror or str(error)).lower()
     if error.filename is not None:
@@ -182,7 +177,7 @@ def _system_said(error: OSError) -> str:
 
 def _ended(message: str) -> int:
     """Say in one line why nothing more can be done; return the exit code."""
-    _write_no_more()
+    write_no_more(sys.stdout)
     with suppress(OSError, MemoryError):
         sys.stderr.write(f"error: {message}\n")
         sys.stderr.flush()

@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
@@ -30,7 +31,7 @@ class Output:
         """Print one JSON object, with ``schema_version`` first."""
         import json
 
-        click.echo(json.dumps({"schema_version": 1, **data}, indent=2, ensure_ascii=False))
+        _echo(json.dumps({"schema_version": 1, **data}, indent=2, ensure_ascii=False) + "\n")
 
     def lines(self, lines: Callable[[int], "Iterable[Text]"], file: TextIO | None = None) -> None:
         """Print styled lines, made for the width there is."""
@@ -45,18 +46,37 @@ class Output:
             for line in lines(width):
                 line.plain = _harmless(line.plain)
                 console.print(line)
-        click.echo(written.get(), file=file, nl=False, color=True)
+        _echo(written.get(), file, color=True)
 
     def remark(self, text: str) -> None:
         """Say on stderr what was done, unless asked to be quiet."""
         if not self.quiet:
-            click.echo(_harmless(text), err=True)
+            _echo(_harmless(text) + "\n", sys.stderr)
 
     @property
     def live(self) -> bool:
         """Whether a line that changes can be shown."""
         dumb = os.environ.get("TERM", "dumb") == "dumb"
         return sys.stderr.isatty() and not (self.quiet or self.json or dumb)
+
+
+def write_no_more(stream: TextIO) -> None:
+    """Let what is still to be written go nowhere: Python writes it as it ends."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _echo(text: str, stream: TextIO | None = None, *, color: bool | None = None) -> None:
+    """Write text to a stream, by default stdout, while anyone reads it.
+
+    A reader that has seen enough, as `head` has, does not end the command: files are still to be
+    written.
+    """
+    stream = stream or sys.stdout
+    try:
+        click.echo(text, file=stream, nl=False, color=color)
+    except BrokenPipeError:
+        write_no_more(stream)
 
 
 def _harmless(text: str) -> str:

@@ -1,4 +1,7 @@
 import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,6 +51,22 @@ def test_the_report(run: Command, traces: str) -> None:
     answer = next(line for line in lines if "all_reduce x2" in line)
     assert answer.split() == ["all_reduce", "x2", "450.0", "us", "+12.5%"]
     assert any("the same kernels" in line for line in lines)
+
+
+@pytest.mark.slow
+def test_a_reader_that_stops_reading_does_not_keep_files_from_being_written(
+    traces: str, tmp_path: Path
+) -> None:
+    replay = shlex.join([sys.executable, "-m", "planner", "replay", traces])
+    command = f"{replay} --trace {tmp_path}/all.json 2>&1 | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(  # noqa: S603 - a pipe is what is tested
+        ["bash", "-c", command],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "0\n"
+    assert (tmp_path / "all.json").exists()
 
 
 def test_what_if_as_json(run: Command, traces: str) -> None:
