@@ -6,8 +6,11 @@ from math import sqrt
 from typing import Any, TypeAlias
 
 import torch
+from torchrec.distributed.planner.types import PlannerError
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from costmodel.inputs.distribution import ReuseHistogram, histogram_of
+from planner.torchrec.error_types import INPUT_VALIDATION
 
 SampleBatch: TypeAlias = Any
 """A ``KeyedJaggedTensor``, or an object that has one as ``sparse_features`` (TorchRec's batch)."""
@@ -24,6 +27,26 @@ class ObservedInputs:
     bags_per_sample: float
     """Lengths of ids that a feature has per sample: 1 unless batches are variable (VBE)."""
     inputs: ReuseHistogram
+
+
+def to_batches(given: Iterable[SampleBatch] | None) -> tuple[SampleBatch, ...]:
+    """Return the batches that a script gives.
+
+    Raises
+    ------
+    torchrec.distributed.planner.types.PlannerError
+        It gives a single one, or something else.
+
+    """
+    listed = () if given is None else given
+    batches = tuple(listed) if isinstance(listed, Iterable) else (None,)
+    if not all(isinstance(_features(each), KeyedJaggedTensor) for each in batches):
+        raise PlannerError(
+            "sample_batches must be a list of KeyedJaggedTensors, or of batches with one as "
+            f"`sparse_features`, got a {type(given).__name__}",
+            INPUT_VALIDATION,
+        )
+    return batches
 
 
 def observe(batches: Sequence[SampleBatch], feature_names: Sequence[str]) -> ObservedInputs | None:

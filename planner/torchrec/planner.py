@@ -39,7 +39,7 @@ from planner.torchrec.collective import Question, plan_together, shared_question
 from planner.torchrec.error_types import INPUT_VALIDATION
 from planner.torchrec.ignored import ignored_settings, planned_roughly, unmatched, warning
 from planner.torchrec.modules import FoundTable, constraints_by_name, every_table, on_device
-from planner.torchrec.observed_inputs import SampleBatch
+from planner.torchrec.observed_inputs import SampleBatch, to_batches
 from planner.torchrec.options import called_back, chosen_options, loaded_options
 from planner.torchrec.other_tables import merged
 from planner.torchrec.plan_request import PlanRequest, to_pipeline
@@ -143,7 +143,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             storage_reservation=storage_reservation
             or FixedPercentageStorageReservation(RESERVE_SHARE),
             stats=stats or [],
-            constraints=dict(constraints or {}),
+            constraints={k: v for k, v in (constraints or {}).items() if v is not None},
             debug=debug,
             callbacks=callbacks,
         )
@@ -158,7 +158,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         self._plan_loader = plan_loader
         self._search = Search(seed=seed, time_limit=timeout_seconds or Search().time_limit)
         profile, name = resolve_profile(hardware, topology.compute_device)
-        self._batches = tuple(sample_batches or ())
+        self._batches = to_batches(sample_batches)
         self._sharder = sharder
         overlap = to_pipeline(pipeline)
         if overlap is Pipeline.SPARSE_DIST and any(
@@ -203,7 +203,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
                 dist.get_rank(),
                 dist.get_world_size(),
             )
-        outcome = self._solve(module, sharders)
+        outcome = self._solve(module, list(sharders))
         self.solution = outcome.solution
         return outcome.plan
 
@@ -230,9 +230,9 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         """Return the last plan as TorchRec's options, with its own estimates of each shard."""
         return self._chosen()
 
-    def _solve(self, module: nn.Module, sharders: Sequence[Any]) -> PlanOutcome:
+    def _solve(self, module: nn.Module, sharders: list[Any]) -> PlanOutcome:
         started = perf_counter()
-        self._last = module, list(sharders)
+        self._last = module, sharders
         tables = list(every_table(module, sharders, self._request.reading()))
         self._look_over(tables)
         self._tell_constraints(tables)
@@ -307,7 +307,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
                     INPUT_VALIDATION,
                 )
             pg = dist.group.WORLD
-        chosen = get_default_sharders() if sharders is None else sharders
+        chosen = get_default_sharders() if sharders is None else list(sharders)
         question = self._question(module, chosen)
         outcome = plan_together(pg, question, lambda: self._solve(module, chosen))
         self.solution = outcome.solution

@@ -15,7 +15,7 @@ from torchrec.distributed.planner.types import Topology as TorchRecTopology
 from torchrec.distributed.utils import get_device_type
 
 from costmodel.base.units import Bytes, size_texts
-from costmodel.domain.hardware import HardwareProfile, Topology
+from costmodel.domain.hardware import Device, HardwareProfile, Topology
 from costmodel.domain.workload import Workload
 from costmodel.memory.storage import RESERVE_SHARE, fixed_bytes
 from planner.environment.settings import DEFAULT_HARDWARE
@@ -65,11 +65,18 @@ def resolve_profile(
     hardware: HardwareProfile | str | Path | None, compute_device: str
 ) -> tuple[HardwareProfile, str]:
     """Return a profile, and the name or path it goes by; None: that of the GPU torch sees."""
-    if isinstance(hardware, HardwareProfile):
-        return hardware, hardware.name
     if hardware is None:
         hardware = _profile_here(compute_device)
-    return load_profile(hardware), str(hardware)
+    profile = hardware if isinstance(hardware, HardwareProfile) else load_profile(hardware)
+    name = profile.name if profile is hardware else str(hardware)
+    if (profile.device is Device.CPU) != (compute_device == "cpu"):
+        _LOGGER.warning(
+            "predicting for %s, a profile of %s, and the topology is of %s",
+            name,
+            "CPU ranks" if profile.device is Device.CPU else "GPUs",
+            compute_device,
+        )
+    return profile, name
 
 
 def _profile_here(compute_device: str) -> str:

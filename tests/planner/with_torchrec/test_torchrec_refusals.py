@@ -15,7 +15,18 @@ from torchrec.distributed.planner.types import (
     Topology,
 )
 from torchrec.distributed.types import CacheParams, ShardingPlan
-from torchrec_cases import GIB, QUIET, ROWS, SHARDERS, bags, embedding_bags, gpus, on_ranks, table
+from torchrec_cases import (
+    GIB,
+    QUIET,
+    ROWS,
+    SHARDERS,
+    bags,
+    embedding_bags,
+    features,
+    gpus,
+    on_ranks,
+    table,
+)
 
 from planner.torchrec import IterationTimePlanner
 from planner.torchrec.error_types import INPUT_VALIDATION
@@ -171,6 +182,41 @@ def test_nothing_to_shard_is_an_empty_plan(
     assert planner.plan(model, sharders) == ShardingPlan({})
     assert planner.solution is None
     assert "no embedding tables" in caplog.text
+
+
+def test_no_constraints_and_sharders_that_are_read_once_are_taken() -> None:
+    made = IterationTimePlanner(gpus(), 64, constraints={"a": None}, sharder="cost_greedy")
+    assert set(made.plan(bags(table("a")), iter(SHARDERS)).plan[""]) == {"a"}
+
+
+@pytest.mark.parametrize("given", [features(0, 8), [1], "ab", 3])
+def test_sample_batches_are_a_list_of_batches(given: object) -> None:
+    with pytest.raises(PlannerError, match="sample_batches must be a list of KeyedJagged"):
+        IterationTimePlanner(gpus(), 64, sample_batches=given)
+
+
+@pytest.mark.parametrize(
+    ("device", "hardware", "said"),
+    [
+        (
+            "cpu",
+            "h100-sxm",
+            "predicting for h100-sxm, a profile of GPUs, and the topology is of cpu",
+        ),
+        (
+            "cuda",
+            "cpu-gloo",
+            "predicting for cpu-gloo, a profile of CPU ranks, and the topology is",
+        ),
+        ("cpu", "cpu-gloo", ""),
+    ],
+)
+def test_a_profile_of_another_device_is_warned_of(
+    device: str, hardware: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    IterationTimePlanner(on_ranks(2, 2, device), 64, hardware=hardware)
+    assert said in caplog.text
+    assert ("predicting for" in caplog.text) == bool(said)
 
 
 @pytest.mark.parametrize("name", ["pooling_factors", "num_poolings", "batch_sizes"])
