@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.base.limits import MOST_RANKS, check_at_most
+from costmodel.base.plain_numbers import make_plain
 from costmodel.base.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds
 from costmodel.domain.time_correction import NO_CORRECTION, TimeCorrection
 from costmodel.domain.traced import TracedTimes
@@ -401,6 +402,7 @@ class Topology:
     """HBM of every rank that is not for tables, beyond what all ranks lack; empty: none."""
 
     def __post_init__(self) -> None:
+        make_plain(self)
         if self.world_size < 1 or self.local_world_size < 1:
             raise ValueError("world_size and local_world_size must be at least 1")
         if len(self.withheld_bytes) not in {0, self.world_size}:

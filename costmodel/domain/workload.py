@@ -8,6 +8,7 @@ from math import ceil, sqrt
 
 from costmodel.base import limits
 from costmodel.base.limits import check_at_most
+from costmodel.base.plain_numbers import make_plain
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.inputs.distribution import InputDistribution, Zipf
 
@@ -208,6 +209,7 @@ class EmbeddingTable:
     backward of each batch (TorchRec's ``stash_weights``)."""
 
     def __post_init__(self) -> None:
+        make_plain(self)
         if not self.name:
             raise ValueError("name must not be empty")
         check_at_most("name's length", len(self.name), limits.LONGEST_NAME)
@@ -371,6 +373,7 @@ class Workload:
     _cache_widths: Mapping[object, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        make_plain(self)
         if not self.tables:
             raise ValueError("a workload needs at least one table")
         if self.optimizer in {table.optimizer for table in self.tables}:

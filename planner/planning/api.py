@@ -105,6 +105,7 @@ def node_count(gpus: int, nodes: int | None, hardware: HardwareProfile) -> int:
             raise ValueError(
                 f"numbers of {unit}s and nodes must be whole numbers, got {number!r}"
             ) from None
+    gpus = int(gpus)
     least = -(-gpus // per_node)
     if not 1 <= gpus <= MOST_RANKS:
         raise ValueError(f"1 to {MOST_RANKS:,} {unit}s can be planned for, got {gpus:,}")
@@ -127,10 +128,12 @@ def node_count(gpus: int, nodes: int | None, hardware: HardwareProfile) -> int:
 def make_topology(hardware: HardwareProfile, gpus: int, nodes: int | None = None) -> Topology:
     """Return so many GPUs in all, spread evenly over nodes (None: as few as hold them)."""
     try:
-        local = gpus // node_count(gpus, nodes, hardware)
+        num_nodes = node_count(gpus, nodes, hardware)
     except ValueError as error:
         raise InputError("gpus", (Problem(message=str(error)),)) from None
-    return Topology(hardware=hardware, world_size=gpus, local_world_size=local)
+    return Topology(
+        hardware=hardware, world_size=int(gpus), local_world_size=int(gpus) // num_nodes
+    )
 
 
 def plan(

@@ -8,6 +8,7 @@ from math import inf
 from typing import Any
 
 from costmodel.base.errors import PlannerError
+from costmodel.base.plain_numbers import make_plain
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
 from planner.planning.plugins import AUTO
@@ -82,6 +83,7 @@ class Search:
     """URL of an Optuna storage: searches that name the same one, on any machine, share a study."""
 
     def __post_init__(self) -> None:
+        make_plain(self)
         if self.jobs < 1:
             raise ValueError(f"jobs must be at least 1, got {self.jobs}")
         if self.max_plans is not None and self.max_plans < 1:

@@ -141,18 +141,17 @@ def _grid(
     for name in names:
         profile = load_profile(name)
         about_profile = dump_profile(profile)
-        for world_size in dict.fromkeys(gpus):
-            topology = make_topology(profile, world_size)
+        for topology in [make_topology(profile, each) for each in dict.fromkeys(gpus)]:
             for batch in dict.fromkeys(batches or [workload.local_batch_size]):
                 own = replace(workload, local_batch_size=batch)
                 point = SweepPoint(
                     hardware=name,
-                    world_size=world_size,
+                    world_size=topology.world_size,
                     num_nodes=topology.num_nodes,
-                    local_batch_size=batch,
+                    local_batch_size=own.local_batch_size,
                     gradient_accumulation_steps=workload.gradient_accumulation_steps,
                     price=prices.get(name),
-                    key=_key(own, about_profile, name, world_size, sharder, search),
+                    key=_key(own, about_profile, name, topology.world_size, sharder, search),
                 )
                 yield _PointTask(
                     point=point,

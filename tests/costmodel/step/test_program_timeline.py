@@ -1,5 +1,7 @@
 """Timing a program for all ranks at once gives what timing its nodes one by one does."""
 
+import pickle
+
 import pytest
 from hypothesis import given, settings
 from strategies import Case, cases, fixed_cases
@@ -24,6 +26,15 @@ def test_equals_the_event_driven_simulator(case: Case) -> None:
         known.busy(rank) for rank in range(made.graph.world_size)
     ]
     assert made.waiting_times.tolist() == known.waiting_times.tolist()
+
+
+@given(cases())
+@settings(max_examples=3)
+def test_timelines_go_to_other_processes(case: Case) -> None:
+    made = plan_timeline(*case)
+    again = pickle.loads(pickle.dumps(made))  # noqa: S301 - our own
+    assert (again.starts, again.ready, again.ends) == (made.starts, made.ready, made.ends)
+    assert again.critical_path() == made.critical_path()
 
 
 @given(cases())

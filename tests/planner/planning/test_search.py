@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from math import inf
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -429,3 +430,19 @@ def test_counted_plans_know_no_patience() -> None:
     of.watch("annealing", told(2.0))
     clock[0] = 1e6
     assert not of.over("annealing")
+
+
+def test_numbers_may_be_numpys(tmp_path: Path) -> None:
+    def planned(rows: int, columns: int, batch: int, gpus: int, seed: int) -> planner.Planned:
+        table = planner.EmbeddingTable(
+            name="a", num_embeddings=rows, embedding_dim=columns, min_shard_dim=columns
+        )
+        workload = planner.Workload(tables=(table,), local_batch_size=batch)
+        return planner.plan(workload, gpus=gpus, seed=seed, sharder="cost_greedy", baseline=None)
+
+    numbers = 40_000_000, 128, 8192, 4, 1  # 20 GB of weights are more than 32 bits count
+    made = planned(*np.array(numbers, np.uint32))
+    assert made.plan == planned(*numbers).plan
+    assert made.report.weight_bytes == 4 * 40_000_000 * 128
+    made.save(tmp_path / "plan.json")
+    assert planner.load_plan(tmp_path / "plan.json").workload == made.workload

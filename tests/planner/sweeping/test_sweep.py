@@ -4,6 +4,7 @@ import json
 from dataclasses import fields, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import planner
@@ -267,6 +268,12 @@ def test_one_machine_size_and_batch_are_a_grid() -> None:
     )  # fmt: skip
     (only,) = found.points
     assert (only.world_size, only.hardware, only.local_batch_size) == (2, "a100-sxm-80gb", 512)
+
+
+def test_a_grid_may_be_numpys() -> None:
+    arrays = {"gpus": np.array([2, 4], np.uint32), "local_batch_sizes": np.array([64])}
+    swept = planner.sweep(example_workload(), **GRID | arrays)
+    assert swept == planner.sweep(example_workload(), **GRID | {"local_batch_sizes": (64,)})
 
 
 def test_rows_for_pandas() -> None:
