@@ -130,8 +130,9 @@ def test_an_answer_may_be_longer_than_a_pipe(
 @pytest.mark.slow
 @needs_torchrec
 def test_torchrec_plans_beside_the_search(problem: ShardingProblem) -> None:
-    found = judged(TORCHREC, problem, Search(time_limit=60))
+    search = Search(time_limit=60)
+    found = judged(TORCHREC, problem, search)
     assert found is not None
     assert (found.sharder, found.reason) == (TORCHREC, None)
-    (itself,) = run_sharders((TORCHREC,), problem, Search())
+    (itself,) = run_sharders((TORCHREC,), problem, search)
     assert found.step_time == itself.step_time
