@@ -30,14 +30,16 @@ class Objective:
 
     def step_time(self, plan: ShardingPlan) -> Seconds:
         """Return the steady-state step time of a plan; the same plan's again takes no time."""
-        if id(plan) not in self._last:
+        known = self._last.get(id(plan))
+        if known is None:
             groups = self.loads.groups(plan)
             signature = signature_of(groups)
             if signature not in self._timers:
                 self._timers[signature] = StepTimer(self._templates.of(signature), signature)
+            known = plan, self._timers[signature].step_time(groups)
             self._last.clear()
-            self._last[id(plan)] = plan, self._timers[signature].step_time(groups)
-        return self._last[id(plan)][1]
+            self._last[id(plan)] = known
+        return known[1]
 
     def step_times(self, plans: Sequence[ShardingPlan]) -> NDArray[np.float64]:
         """Return the step times of some plans, shape (plans,)."""

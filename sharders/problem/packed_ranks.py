@@ -178,6 +178,8 @@ class PackedRanks:
         self.at[table] = None
         for rank in self._own_ranks(placed):
             self.tables_on[rank].discard(table)
+        if not any(self.at):  # nothing is left of sums that are rounded
+            self.clear()
         return placed
 
     def _own_ranks(self, placed: PackedTable) -> list[int]:
