@@ -384,7 +384,6 @@ class _PlanningTask:
             verdict = make_verdict(
                 problem,
                 choice,
-                simplest=attempts[0].step_time,
                 bound=bound,
                 host_time=report.breakdown.get(Stage.HOST, 0.0),
                 time_left=lambda: stages.time_left(passes=JUDGING_PASSES),

@@ -201,8 +201,7 @@ def _run_here(
     found = next((attempt for attempt in attempts if attempt.sharder == name), None)
     if found is not None:
         return _baseline(found)
-    quickest = min(attempt.time for attempt in attempts)
-    if name == STAND_IN and time_left() < _STAND_IN_PASSES * quickest:
+    if name == STAND_IN and time_left() < _STAND_IN_PASSES * attempts[0].first_plan:
         return None
     deadline = search.clock() + _STAND_IN_SHARE * search.time_limit
     return _baseline(run_sharder(name, problem, replace(search, watch=Search().watch), deadline))

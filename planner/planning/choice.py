@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
-from random import Random
 
-from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
 from costmodel.engine.objective import Objective
@@ -22,6 +20,7 @@ from costmodel.uncertainty.sampling import NUM_SAMPLES, Draws
 from costmodel.uncertainty.step_samples import StepSamples, sample_steps
 from planner.environment.compiled import interpreted_modules
 from planner.planning.confidence import confidence_of
+from planner.planning.one_sharder import run_sharder
 from planner.planning.report import Confidence
 from planner.planning.robust import (
     LEAST_SCENARIOS,
@@ -29,10 +28,9 @@ from planner.planning.robust import (
     affordable_machines,
     robust_search,
 )
-from planner.planning.search import Attempt
+from planner.planning.search import Attempt, Search
 from planner.planning.verdict import SAME_STEP, kinds_text
-from sharders.greedy.one_pass import LookupGreedy
-from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
+from sharders.problem.sharding_problem import SearchStatus, ShardingProblem
 
 MOST_STARTS = 4
 """Plans that are made better: those with the shortest mean steps on the sampled machines."""
@@ -48,6 +46,11 @@ MOST_CANDIDATES = 8
 LEAST_CANDIDATES = 4
 """Plans timed under all samples: as many as there is time for, and the fewest where descents were
 made. Without time for these it is the plan with the shortest predicted step alone."""
+SIMPLEST = "naive"
+"""The sharder of the simplest plan: tables in turn. It is only weighed against what was found."""
+WHOLE = "lookup_greedy"
+"""The sharder of a plan of whole tables: descents change one table at a time, and do not leave a
+type that all tables have, as its collectives stay until the last one has gone."""
 IMPROVING = "annealing"
 """The sharder that makes plans better, whosever they were."""
 DOUBT = 0.6
@@ -72,6 +75,8 @@ class Choice:
     samples: StepSamples
     plans: tuple[ShardingPlan, ...]
     """Those of the samples, the chosen one first."""
+    simplest: Seconds = inf
+    """The predicted step of the simplest plan (``SIMPLEST``); infinite where there is none."""
 
 
 def choose(
@@ -100,11 +105,12 @@ def choose(
         for every ``PLANS_PER_LOOK`` of them, so that the choice does not depend on the clock.
 
     """
-    found = _distinct(sorted(attempts[1:], key=_step_time), attempts[0])
+    simplest = placed(problem, SIMPLEST) if improve else []
+    found = _distinct(sorted([*attempts[1:], *simplest], key=_step_time), attempts[0])
     robust = robust_search(problem, time_left, max_plans) if improve else None
     ends: list[Attempt] = []
     if robust is not None:
-        whole = _whole(problem)
+        whole = placed(problem, WHOLE)
         found = _distinct(sorted([*found[1:], *whole], key=_step_time), found[0])
         most = MOST_BEHIND * found[0].step_time
         near = [each for each in found if each.step_time <= most]
@@ -130,7 +136,8 @@ def choose(
     chosen = min(equal)  # without preferences, what the search itself would return
     if robust is not None and len(equal) > 1:
         chosen = min(equal, key=lambda n: (robust.preference(candidates[n].found), means[n]))
-    return _choice(candidates, samples, chosen, equal, ends)
+    made = _choice(candidates, samples, chosen, equal, ends)
+    return replace(made, simplest=min(map(_step_time, simplest), default=inf))
 
 
 def _candidates(
@@ -180,16 +187,10 @@ def _choice(
     )
 
 
-def _whole(problem: ShardingProblem) -> list[Attempt]:
-    """Return a plan of whole tables, if there is one: descents change one table at a time.
-
-    They do not leave a type that all tables have: its collectives stay until the last one has gone.
-    """
-    try:
-        found = LookupGreedy().shard(problem, Budget(), Random(0))  # noqa: S311 - draws nothing
-    except InfeasibleError:
-        return []
-    return [Attempt(sharder="lookup_greedy", plan=found.plan, step_time=found.step_time)]
+def placed(problem: ShardingProblem, sharder: str) -> list[Attempt]:
+    """Return what a greedy makes of the problem; nothing if it finds no room."""
+    made = run_sharder(sharder, problem, Search(), inf)
+    return [made] if made.plan else []
 
 
 def _is_equal(samples: StepSamples, means: Sequence[Seconds], best: int, number: int) -> bool:

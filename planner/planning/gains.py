@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from costmodel.base.units import Seconds
-from planner.planning.search import Search, SearchEnd
+from planner.planning.search import Attempt, Search, SearchEnd
 from sharders.problem.sharding_problem import Progress
 
 LEAST_QUIET: Seconds = 0.5
@@ -33,8 +33,8 @@ class Gains:
     start: Seconds = field(init=False)
     last: Seconds = field(init=False)
     """When the last gain was, or the sharder that searches now had its first plan."""
-    quickest: Seconds = field(default=0.0, init=False)
-    """What the quickest sharder so far took."""
+    first_plan: Seconds = field(default=0.0, init=False)
+    """What the first plan took, made and timed; 0: there is none yet."""
     sharder: str = field(default="", init=False)
     quiet: bool = field(default=False, init=False)
     """Whether nothing was gained for too long."""
@@ -44,26 +44,42 @@ class Gains:
 
     def watch(self, sharder: str, progress: Progress) -> None:
         """Note a sharder's progress, and tell of the best plan of all: each counts from its own."""
+        self.first_plan = self.first_plan or self.search.clock() - self.start
         if sharder != self.sharder or progress.best < self.best * (1 - WORTH_WAITING):
             self.sharder, self.last = sharder, self.search.clock()
         self.best = min(self.best, progress.best)
         self.search.watch(sharder, replace(progress, best=self.best))
+
+    def end(self, attempt: Attempt) -> None:
+        """Note what a sharder has found, as not all tell of it on the way."""
+        if attempt.plan is not None:
+            self.first_plan = self.first_plan or attempt.time
+
+    def deadline(self) -> Seconds:
+        """Return when the search has to end: the sooner, the longer the first plan took."""
+        return min(self.start + self.search.seconds, self.search.deadline(self.first_plan))
 
     @property
     def least_quiet(self) -> Seconds:
         """How long nothing is gained, at least, before the search ends."""
         limit = self.search.time_limit
         share = QUIET_SHARE * limit if limit < inf else 0.0
-        return max(LEAST_QUIET, share, QUIET_PASSES * self.quickest)
+        return max(LEAST_QUIET, share, QUIET_PASSES * self.first_plan)
 
     def over(self, sharder: str | None = None) -> bool:
-        """Return whether it is not worth going on; a sharder without a plan may always go on."""
+        """Return whether not to go on, as it is not worth it or too late.
+
+        A sharder that has told of no plan may go on until it has.
+        """
         if self.best <= self.search.enough:
             return True
         counted = self.search.max_plans is not None
         if sharder == self.sharder and not self.quiet and not counted:
+            now = self.search.clock()
             patience = self.search.patience * (self.last - self.start) + self.least_quiet
-            self.quiet = self.search.clock() - self.last > patience
+            self.quiet = now - self.last > patience
+            if now > self.deadline():
+                return True
         return self.quiet
 
     @property
@@ -74,5 +90,5 @@ class Gains:
         return SearchEnd.QUIET if self.quiet else None
 
     def end_of(self, sharder: str) -> Callable[[], bool]:
-        """Return what a sharder asks to know whether to end: interrupted, or nothing gained."""
+        """Return what a sharder asks to know whether to end: interrupted, or not worth going on."""
         return lambda: self.search.interrupted() or self.over(sharder)

@@ -32,7 +32,6 @@ def make_verdict(
     problem: ShardingProblem,
     choice: Choice,
     *,
-    simplest: Seconds,
     bound: Seconds,
     host_time: Seconds,
     time_left: Callable[[], Seconds],
@@ -43,8 +42,8 @@ def make_verdict(
     ----------
     problem, choice
         What was planned, and chosen.
-    simplest, bound
-        The step of the simplest plan found, as predicted, and what no plan undercuts.
+    bound
+        What no plan undercuts.
     host_time
         The host's part of the critical path.
     time_left
@@ -57,8 +56,8 @@ def make_verdict(
         num_candidates=len(choice.plans),
         num_equal=len(choice.equals),
         spread=max(means) / min(means) - 1,
-        simplest_longer=simplest / choice.attempt.step_time - 1,
-        within_bound=simplest / bound - 1 if bound else None,
+        simplest_longer=choice.simplest / choice.attempt.step_time - 1,
+        within_bound=choice.simplest / bound - 1 if bound else None,
         host_time=host_time,
         runner_up=None if choice.runner_up is None else choice.runner_up.sharder,
         runner_up_types=_runner_up_types(choice),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.base.errors import PlannerError
 from costmodel.uncertainty.step_samples import sample_steps
+from planner.planning.choice import SIMPLEST, placed
 from planner.planning.judging import deciding
 from planner.planning.plugins import AUTO
 from planner.planning.running import run_sharders
@@ -35,6 +36,7 @@ def turn_of(planned: "Planned", search: Search) -> Turn | None:
         attempts = run_sharders(sharders_for(AUTO), problem, own)
     except PlannerError:
         return None
+    attempts = (*attempts, *placed(problem, SIMPLEST))
     found = [found for attempt in attempts for found in attempt.plans]
     found.sort(key=problem.objective.step_time)
     others: dict[str, ShardingPlan] = {kinds_text(planned.plan): planned.plan}

@@ -116,6 +116,8 @@ class Attempt:
     """What a sharder proved that minimises something else than the step."""
     others: tuple[ShardingPlan, ...] = ()
     """Slower plans that later sharders may start from."""
+    first_plan: Seconds = 0.0
+    """What the first plan of the search took, whichever sharder made it."""
     early: SearchEnd | None = None
     """Why no sharder was to search after it, though there was time."""
 
@@ -141,7 +143,7 @@ def several(given: Any) -> tuple[Any, ...]:  # noqa: ANN401 - of anything
 
 def sharders_for(name: str) -> tuple[str, ...]:
     """Return the sharders that a request stands for."""
-    return tuple(PORTFOLIO) if name == AUTO else (name,)
+    return PORTFOLIO if name == AUTO else (name,)
 
 
 def search_end(names: Sequence[str], attempts: Sequence[Attempt]) -> SearchEnd:

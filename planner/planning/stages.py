@@ -118,7 +118,7 @@ class Stages:
         now, share = self._search.clock(), _SHARES[stage]
         left = self._deadline - now
         taken = max(share.least, share.of_taken * (now - self._began))
-        self._pass_time = min(each.time for each in attempts if each.plan is not None)
+        self._pass_time = attempts[0].first_plan
         after = (share.passes_after + self._more_passes) * self._pass_time
         allowed = max(LEAST_TIME, min(taken, share.of_left * left))
         self._end = inf if left == inf else now + min(allowed, left - after)
@@ -135,8 +135,8 @@ class Stages:
         return self._search.clock() + needed <= self._deadline + LATE_SHARE * limit + LATE_TIME
 
     def until_first_plan(self, attempts: Sequence[Attempt]) -> Seconds:
-        """Return how long it took from the command's start to the end of the first sharder."""
-        return self._searched + attempts[0].time - self._began
+        """Return how long it took from the command's start to the first plan."""
+        return self._searched + attempts[0].first_plan - self._began
 
     def time_left(self, passes: float = 0.0) -> Seconds:
         """Return what the stage has left, after something that takes so many ``PASSES``."""

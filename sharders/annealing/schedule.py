@@ -13,7 +13,6 @@ from random import Random
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
-from sharders.annealing.starts import starting_plans
 from sharders.annealing.type_sets import Start, TypeSets
 from sharders.engine.arrays import offered
 from sharders.engine.imbalance_penalty import BALANCE_WEIGHT
@@ -58,21 +57,29 @@ def anneal(
 ) -> tuple[SearchResult, Iterator[ShardingPlan]]:
     """Anneal from the plans known and greedy ones; return the best plan, and those of other sets.
 
+    Where the first rules find no room and no plan is known, tables are packed first.
+
     Raises
     ------
     InfeasibleError
-        No greedy finds a plan.
+        None of all these finds a plan.
 
     """
-    known, evaluated = problem.known_times(), 0
+    known = problem.known_times()
     engine = Engine(problem, offered(problem, problem.known), params.moves)
     search = AnnealingSearch(engine, budget, rng, params)
-    search.run(known)
-    if not search.contenders and not known:
-        known, evaluated = starting_plans(problem, budget, rng)
-        engine = Engine(problem, [plan for _, plan in known], params.moves)
-        search = AnnealingSearch(engine, budget, rng, params, evaluated)
+    if not known and not search.sets.rules_fit() and problem.packing is not None:
+        if not engine.arrays.has(problem.packing):
+            engine = Engine(problem, [problem.packing], params.moves)
+            search = AnnealingSearch(engine, budget, rng, params)
+        step_time = engine.start(engine.choices_of(problem.packing))
+        known = [(step_time, problem.packing)]
+        budget.report(Progress(evaluated=1, best=step_time))
+    if not known or not search.spent():
         search.run(known)
+    if not search.contenders and not known:
+        placed = SizeGreedy().shard(problem, Budget(), rng)
+        known = [(placed.step_time, placed.plan)]
     search, last = _searched_again(search)
     ours = [(search.best[0], engine.plan_of(search.best[1]))] if search.best[0] < inf else []
     best = min([*known, *ours], key=lambda found: found[0])

@@ -18,11 +18,6 @@ from sharders.problem.sharding_problem import (
     ShardingProblem,
 )
 
-STARTUP = 1.5
-"""What it takes to write a problem as arrays and to fill in the first greedy plan, in times of the
-search's first plan (1.1 at 856 tables on 64 ranks and 2,000 on 256, 1.6 at 5,000 on 1,024; 2.2
-where 674 tables may be in host memory)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Annealing:
@@ -49,11 +44,6 @@ class Annealing:
         found = dict.fromkeys([annealed.plan, *others, *problem.known])  # each of them once
         plans = chain(found, plans_of_few_types(problem))
         return _with_others(_polished(plans, annealed, problem, budget), others)
-
-    def startup_passes(self, problem: ShardingProblem) -> float:
-        """Return how long it takes until the first plan is annealed."""
-        del problem
-        return STARTUP
 
 
 def _with_others(best: SearchResult, plans: Iterable[ShardingPlan]) -> SearchResult:

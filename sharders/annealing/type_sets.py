@@ -154,6 +154,10 @@ class TypeSets:
         others = self.tuning, self.programs, self.kinds, self.changes
         return self._filled + sum(each.evaluated for each in others)
 
+    def rules_fit(self) -> bool:
+        """Return whether the plan of any of the first rules fits in memory."""
+        return next(self._of_rules(RULES), None) is not None
+
     def at_once(self, best: Callable[[], Seconds]) -> Iterator[Start | None]:
         """Yield plans of some greedy rules, of the first set's program, and of usual rules.
 

@@ -8,8 +8,8 @@ from random import Random
 from costmodel.base.units import Seconds
 from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
 from sharders.annealing.polish import Polisher
-from sharders.annealing.starts import starting_plans
 from sharders.baselines.neighbourhood import Neighbourhoods
+from sharders.baselines.starts import starting_plans
 from sharders.problem.option_costs import OptionCosts
 from sharders.problem.sharding_problem import (
     Budget,

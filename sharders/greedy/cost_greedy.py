@@ -29,9 +29,6 @@ from sharders.problem.sharding_problem import (
     ShardingProblem,
 )
 
-STARTUP = 1.5
-"""As ``sharders.annealing.sharder.STARTUP``."""
-
 
 class GreedyPlans:
     """Makes plans by rules (``engine.fill``), and times them."""
@@ -121,11 +118,6 @@ class TunedGreedy:
             return best
         plan = engine.plan_of(found[0][1])
         return replace(best, plan=plan, step_time=problem.objective.step_time(plan))
-
-    def startup_passes(self, problem: ShardingProblem) -> float:
-        """Return how long the first trial takes."""
-        del problem
-        return STARTUP
 
 
 def _result(

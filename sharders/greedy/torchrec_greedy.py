@@ -46,10 +46,6 @@ BACKWARD_FACTOR = 2.0
 """``BWD_COMPUTE_MULTIPLIER``."""
 MIN_WIDTH = 128
 """``MIN_CW_DIM``: the narrowest column shard its enumerator makes by default."""
-STARTUP = 3.0
-"""What the first plan takes, in times of the search's first one (1.0 at 856 tables on 64 ranks, 2.8
-at 2,000 on 256, 3.6 at 5,000 on 1,024, where its first proposal finds no room, and tables take what
-fits)."""
 MOST_PROPOSALS = 1000
 """Its own limits are 10,000 proposals and a minute or so."""
 
@@ -94,11 +90,6 @@ class TorchRecGreedy:
         step_time = problem.objective.step_time(best[1])
         budget.report(Progress(evaluated=proposed, best=step_time))
         return SearchResult(plan=best[1], step_time=step_time, status=status, evaluated=proposed)
-
-    def startup_passes(self, problem: ShardingProblem) -> float:
-        """Return how long the first plan takes."""
-        del problem
-        return STARTUP
 
 
 def shard_cost(problem: ShardingProblem, table: EmbeddingTable, option: TableOption) -> Seconds:

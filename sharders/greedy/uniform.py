@@ -16,10 +16,6 @@ from sharders.problem.sharding_problem import (
     ShardingProblem,
 )
 
-STARTUP = 2.0
-"""What a plan of one type for all tables takes, in times of the search's first plan (0.6 at 856
-tables on 64 ranks, 2.0 at 2,000 on 256, 1.7 at 5,000 on 1,024)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
@@ -58,11 +54,6 @@ class Uniform:
         tried = evaluated >= len(_types(problem))
         status = SearchStatus.CONVERGED if tried else SearchStatus.LIMIT
         return SearchResult(plan=best[1], step_time=best[0], status=status, evaluated=evaluated)
-
-    def startup_passes(self, problem: ShardingProblem) -> float:
-        """Return how long a plan takes."""
-        del problem
-        return STARTUP
 
 
 def _types(problem: ShardingProblem) -> list[ShardingType]:

@@ -45,9 +45,6 @@ MANY_NODES = 2
 NEAR = 1.1
 """Plans that take at most so many times as long as the best one are worth annealing: at 856 tables
 on 64 GPUs one 6% behind the best is 0.5% before it once it is balanced."""
-STARTUP = 9.0
-"""What the first plan takes, in times of the search's first one (2.8 at 856 tables on 64 ranks, 8.7
-at 2,000 on 256, 11 at 5,000 on 1,024)."""
 SPARE = 3
 """Options with the smallest shards, for want of room for those that the program chose."""
 
@@ -87,11 +84,6 @@ class Lp:
                 tried.add(placed(choices, costs, solved.shares, spare))
                 took = left - budget.time_left()
         return tried.result(SearchStatus.CONVERGED)
-
-    def startup_passes(self, problem: ShardingProblem) -> float:
-        """Return how long the first plan takes."""
-        del problem
-        return STARTUP
 
 
 def _start(problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from random import Random
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import Topology
@@ -253,17 +253,4 @@ class Sharder(Protocol):
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Return the best plan found within the budget: at least one, however small it is."""
-        ...
-
-
-@runtime_checkable
-class Paced(Protocol):
-    """A sharder that says how soon it can be of use: with less time left, it is not begun."""
-
-    def startup_passes(self, problem: ShardingProblem) -> float:
-        """Return how long its first plan takes, where others have found one before.
-
-        In times of the search's first plan, made and timed: work of the problem's size that was
-        done on this machine, now.
-        """
         ...

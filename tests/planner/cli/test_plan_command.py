@@ -176,7 +176,7 @@ def test_ctrl_c_writes_the_best_plan_so_far(
     monkeypatch.setattr(in_turn, "run_sharder", pressed)
     done = run("plan", "tables.yaml", "--gpus", "2")
     assert done.code == 130
-    assert "(auto: naive won, 1 plan, seed 0)" in done.err
+    assert "(auto: annealing won, 1 plan, seed 0)" in done.err
     assert "interrupted: this is the best plan found until then" in done.err
     assert set(json.loads((directory / "plan.json").read_text())) >= KEYS
 

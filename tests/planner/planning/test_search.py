@@ -31,7 +31,7 @@ from planner.planning.search import (
     several,
     sharders_for,
 )
-from sharders import PORTFOLIO, SHARDERS, PortfolioMember
+from sharders import PORTFOLIO, SHARDERS
 from sharders.greedy.one_pass import Naive
 from sharders.problem.sharding_problem import (
     Budget,
@@ -45,12 +45,11 @@ from sharders.problem.sharding_problem import (
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, sharders: Mapping[str, Sharder]) -> None:
     """Have names stand for these sharders."""
-    for module in ("in_turn", "one_sharder"):
-        monkeypatch.setattr(f"planner.planning.{module}.load_sharder", sharders.__getitem__)
+    monkeypatch.setattr("planner.planning.one_sharder.load_sharder", sharders.__getitem__)
 
 
 def test_auto_stands_for_the_portfolio() -> None:
-    assert sharders_for("auto") == tuple(PORTFOLIO)
+    assert sharders_for("auto") == PORTFOLIO
     assert sharders_for("naive") == ("naive",)
 
 
@@ -159,20 +158,6 @@ def test_a_sharder_whose_package_is_missing_is_passed_over(
 
 
 @dataclass(frozen=True)
-class Slow:
-    """Says that it needs so long."""
-
-    needed: float = 0.0
-
-    def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
-        return Naive().shard(problem, budget, rng)
-
-    def startup_passes(self, problem: ShardingProblem) -> float:
-        del problem
-        return self.needed
-
-
-@dataclass(frozen=True)
 class Telling:
     """Tells of steps that take so long, one after the other."""
 
@@ -198,45 +183,49 @@ def test_the_best_step_told_of_never_rises(
     assert best == {"naive": [5.0, 4.0, found], "annealing": [4.0, 3.0, 3.0, found]}
 
 
-@pytest.mark.parametrize(
-    ("limit", "expected"),
-    [
-        (100.0, [("naive", 100.0), ("lp", 9.0), ("uniform", 18.0), ("annealing", 100.0)]),
-        # 10% of the 20 s less 10 are too little for `lp`: it takes what it needs
-        (20.0, [("naive", 20.0), ("lp", 3.0), ("uniform", 2.0), ("annealing", 20.0)]),
-        # so much would leave too little for annealing: it goes first, and takes all
-        (12.0, [("naive", 12.0), ("lp", 12.0), ("annealing", 12.0)]),
-        # there is no time for annealing, so none is kept for it
-        (9.0, [("naive", 9.0), ("lp", 9.0), ("uniform", 1.8)]),
-        # less than any of them says it needs: the limit holds
-        (2.0, [("naive", 2.0)]),
-    ],
-)
-def test_time_is_kept_for_those_to_come_and_nothing_begun_that_takes_longer(
-    problem: ShardingProblem,
-    monkeypatch: pytest.MonkeyPatch,
-    limit: float,
-    expected: list[tuple[str, float]],
+def test_nothing_is_begun_that_would_end_too_late(
+    problem: ShardingProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[tuple[str, float]] = []
+    def taken(limit: float, first_plan: float) -> list[str]:
+        now, names = [0.0], []
 
-    def watched(name: str, given: ShardingProblem, search: Search, deadline: float) -> Attempt:
-        seen.append((name, pytest.approx(deadline)))
-        rng = Random(search.seed)
-        return Attempt(sharder=name, plan=Naive().shard(given, Budget(), rng).plan, time=1.0)
+        def watched(name: str, given: ShardingProblem, search: Search, deadline: float) -> Attempt:
+            del given
+            names.append(name)
+            now[0] += first_plan
+            search.watch(name, told(1.0))
+            assert not search.interrupted()
+            now[0] = deadline - 2.0
+            return Attempt(sharder=name, plan=object(), time=now[0])  # type: ignore[arg-type]
 
-    needs = {"naive": Slow(), "lp": Slow(3.0), "uniform": Slow(1.5), "annealing": Slow(10.0)}
-    members = {
-        "naive": PortfolioMember(),
-        "lp": PortfolioMember(time_fraction=0.1, mandatory=True),
-        "uniform": PortfolioMember(time_fraction=0.2),
-        "annealing": PortfolioMember(),
-    }
-    monkeypatch.setattr("planner.planning.in_turn.run_sharder", watched)
-    monkeypatch.setattr("planner.planning.in_turn.PORTFOLIO", members)
-    stand_in(monkeypatch, needs)
-    run_sharders(tuple(needs), problem, Search(time_limit=limit, clock=lambda: 0.0))
-    assert seen == expected
+        monkeypatch.setattr("planner.planning.in_turn.run_sharder", watched)
+        search = Search(time_limit=limit, clock=lambda: now[0], patience=inf)
+        run_sharders(("annealing", "random"), problem, search)
+        return names
+
+    assert taken(10.0, first_plan=1.5) == ["annealing", "random"]
+    assert taken(10.0, first_plan=2.5) == ["annealing"]
+
+
+def test_a_search_ends_the_sooner_the_longer_its_first_plan_took() -> None:
+    clock = [0.0]
+    of = gains(clock, time_limit=10.0, deadline=lambda first_plan: 12.0 - 2 * first_plan)
+    assert of.deadline() == 10.0
+    clock[0] = 4.0
+    of.watch("annealing", told(1.0))
+    assert of.deadline() == 4.0
+    assert not of.over("annealing")
+    clock[0] = 4.1
+    assert of.over("annealing")
+    assert of.early is None
+
+
+def test_a_sharder_that_tells_of_nothing_has_its_first_plan_at_its_end() -> None:
+    of = gains([0.0])
+    of.end(Attempt(sharder="a", plan=None, time=1.0))
+    of.end(Attempt(sharder="b", plan=object(), time=2.0))  # type: ignore[arg-type]
+    of.end(Attempt(sharder="c", plan=object(), time=3.0))  # type: ignore[arg-type]
+    assert of.first_plan == 2.0
 
 
 def test_later_sharders_know_all_plans_of_earlier_ones(
@@ -313,16 +302,16 @@ def told(best: float) -> Progress:
 
 def test_a_search_ends_when_nothing_was_gained_for_as_long_as_all_gains_took() -> None:
     clock = [0.0]
-    of = gains(clock, patience=2.0, time_limit=20.0)
+    of = gains(clock, patience=2.0, time_limit=200.0)
     clock[0] = 3.0
     of.watch("annealing", told(2.0))
     assert not of.over("annealing")
     clock[0] = 4.0
     of.watch("annealing", told(1.9))  # a gain: twice 4 s and a tenth of the limit from here
-    clock[0] = 13.9
+    clock[0] = 31.9
     of.watch("annealing", told(1.8999))  # less than counts
     assert not of.over("annealing")
-    clock[0] = 14.1
+    clock[0] = 32.1
     assert of.over("annealing")
     assert of.over()
     assert of.early is SearchEnd.QUIET
