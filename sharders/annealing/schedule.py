@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from math import exp, inf, log
 from random import Random
 
-from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
 from sharders.annealing.type_sets import Start, TypeSets
@@ -19,7 +18,7 @@ from sharders.engine.imbalance_penalty import BALANCE_WEIGHT
 from sharders.engine.params import AnnealingParams, TuningParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
-from sharders.greedy.one_pass import SizeGreedy, SizeLookupGreedy
+from sharders.greedy.one_pass import SizeGreedy
 from sharders.greedy.tuning import Found, Tuning
 from sharders.problem.sharding_problem import (
     IMPROVED,
@@ -148,7 +147,7 @@ class AnnealingSearch:
                 self.join(start)
             if self.spent():
                 return
-        self._widen()
+        self._join_best()
         next_set, knows_more = 0.0, True
         while self.contenders and not self.spent():
             if self.moves >= next_set:
@@ -209,22 +208,6 @@ class AnnealingSearch:
             yield first
         yield from at_once
         yield from (start for start in starts if start.plans[0][0] > beats)
-
-    def _widen(self) -> None:
-        """Let plans by size join, and the best plan with moves to all types.
-
-        Where memory decides, no plan may be found that has few types, nor any by predicted times.
-        """
-        for greedy in (SizeGreedy(), SizeLookupGreedy()):
-            try:
-                result = greedy.shard(self.problem, Budget(), self.rng)
-            except InfeasibleError:
-                continue
-            if self.engine.arrays.has(result.plan):
-                choices = self.engine.choices_of(result.plan)
-                types = self.engine.types_of(choices)
-                self.join(Start(types, [(result.step_time, choices)]))
-        self._join_best()
 
     def balanced(self, plan: Choices) -> Found:
         """Return what other places make of a plan; its options stay as they are."""
