@@ -17,10 +17,6 @@ def run_sharders(
 ) -> tuple[Attempt, ...]:
     """Run sharders one after the other; the time limit is for all of them together.
 
-    With others to come, a sharder may take its fraction of the time left (``sharders.PORTFOLIO``),
-    or rather of what those to come can do without; it is left out where it needs more. Where plans
-    are counted (``Search.max_plans``), it may look at its fraction of those left.
-
     Whether or not time is left, the first one that finds a plan is heard. The first Ctrl-C ends the
     search as soon as there is a plan, and the best one so far is the answer; a second one
     (``KeyboardInterrupt``) is raised only if no sharder has returned a plan. With ``search.jobs``

@@ -51,9 +51,10 @@ class PlanVerdict:
     spread: float
     """By what share the slowest candidate's expected step is longer than the fastest one's."""
     simplest_longer: float
-    """By what share the simplest plan found takes longer than the chosen one, as predicted."""
+    """By what share the simplest plan (``choice.SIMPLEST``) takes longer than the chosen one, as
+    predicted."""
     within_bound: float | None
-    """By what share the simplest plan found is above the bound; None: there is no bound."""
+    """By what share the simplest plan is above the bound; None: there is no bound."""
     host_time: Seconds
     """The host's part of the critical path, as predicted."""
     runner_up: str | None

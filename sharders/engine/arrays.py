@@ -68,11 +68,6 @@ class ProblemArrays:
             shardings.append(make_sharding(table, problem.topology, option, places))
         return make_plan(problem.topology, shardings)
 
-    def options_of(self, table: int) -> tuple[TableOption, ...]:
-        """Return the options of a table, by its index, that a search may take."""
-        begins = self.tables.options
-        return self.options[begins[table] : begins[table + 1]]
-
     def has(self, plan: ShardingPlan) -> bool:
         """Return whether all of a plan's options are among those that a search may take."""
         places = self.every.places(plan)

@@ -24,6 +24,7 @@ from sharders.annealing.type_sets import (
     TypeSets,
     bits,
 )
+from sharders.engine.arrays import ProblemArrays
 from sharders.engine.params import AnnealingParams, MoveParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
@@ -531,3 +532,30 @@ def test_a_search_that_gains_nothing_is_begun_anew_and_the_best_plan_kept() -> N
     some, _ = anneal(posed, limited, Random(0), replace(params, max_fruitless=3))
     assert some.status is SearchStatus.LIMIT
     assert more.step_time <= some.step_time <= once.step_time
+
+
+@pytest.mark.parametrize("offers_it", [True, False])
+def test_where_the_first_rules_have_no_room_tables_are_packed_at_once(
+    monkeypatch: pytest.MonkeyPatch, *, offers_it: bool
+) -> None:
+    posed, told = problem(), []
+    monkeypatch.setattr(TypeSets, "rules_fit", lambda _: False)
+    if not offers_it:  # until a search is begun that knows the plan
+        answers = iter([False])
+        monkeypatch.setattr(ProblemArrays, "has", lambda *_: next(answers, True))
+    budget = Budget(should_stop=lambda: bool(told), report=lambda each: told.append(each.best))
+    result = Annealing().shard(posed, budget, Random(0))
+    assert result.plan == posed.packing
+    assert told == [pytest.approx(result.step_time, rel=1e-9)]
+    later = Annealing().shard(posed, Budget(max_evaluations=3000), Random(0))
+    assert later.step_time < result.step_time
+
+
+def test_what_cannot_be_packed_either_may_still_fit_by_programs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    posed = problem()
+    monkeypatch.setattr(TypeSets, "rules_fit", lambda _: False)
+    posed.__dict__["packing"] = None
+    result = Annealing().shard(posed, Budget(max_evaluations=1000), Random(0))
+    check_memory(posed.workload, posed.topology, result.plan)
