@@ -372,7 +372,7 @@ class _PlanningTask:
         report = self.report(chosen, attempts, requested=sharder, seed=search.seed, bound=bound)
         report = _with_search(
             report,
-            first_plan=stages.until_first_plan(attempts),
+            first_plan=found_after[0].time,
             history=found_after,
             end=search_end(names, attempts).value,
             is_bare=stages.is_bare and all((each.bound or 0.0) <= bound for each in attempts),

@@ -34,8 +34,8 @@ WAIT_FOR_IT = "--baseline torchrec waits for it"
 _STAND_IN_SHARE = 0.1
 """Share of the search's time limit that a baseline in this process may take."""
 _STAND_IN_PASSES = 4
-"""Its first plan takes this many times as long as the quickest sharder's: 3 at 300 tables on 128
-GPUs, 4 at 5,000 on 1,024. Where less time is left nothing is compared with."""
+"""Its first plan takes this many times as long as the search's: 1 at 300 tables on 128 GPUs, 2 at
+2,000 on 256, 4 at 5,000 on 1,024. Where less time is left nothing is compared with."""
 _PROPOSAL_SHARE = 0.8
 """Share of the time limit after which TorchRec's planner proposes no more."""
 _IMPORT_TIME: Seconds = 3.0

@@ -25,12 +25,13 @@ LATE_SHARE, LATE_TIME = 0.1, 1.0
 LEAST_TIME: Seconds = 0.2
 """What a stage may take of what the limit leaves: one round of the bound at 3 tables and 64 GPUs
 takes 0.1 s."""
-PASSES = 2.5
-"""What follows the search takes at least, in times of the first plan, made and timed: samples of
-its step 1.2, its report 0.6, the file and the screen 0.5 at 5,000 tables on 1,024 GPUs, and as much
-at 2,000 on 256. That plan is the one piece of work of the workload's size that every search has
-done before, on this machine, beside whatever keeps it busy."""
-REPORT_PASSES = 0.6
+PASSES = 6.0
+"""What follows the search takes at least, in times of its first plan: the simplest plan 1.3,
+samples of the chosen one's step 2.3, its report 1.7, the file and the screen 0.9 at 5,000 tables on
+1,024 GPUs, and 0.9, 1.4, 1.2, 0.7 at 2,000 on 256. To write the problem as arrays and to make and
+time that plan is the one piece of work of the workload's size that every search has done before, on
+this machine, beside whatever keeps it busy."""
+REPORT_PASSES = 1.7
 """The report's part of it: that, alone of them, is of all batches of a step, where gradients are
 accumulated over more than a search writes."""
 OPTION_TIME: Seconds = 5e-4
@@ -73,8 +74,8 @@ class PlanningStage(Enum):
 
 _SHARES = {
     PlanningStage.BASELINE: _Share(0.1, 0.3, passes_after=PASSES),
-    PlanningStage.CHOICE: _Share(0.3, 0.5, least=0.5, passes_after=1.2, passes=1.2),
-    PlanningStage.BOUND: _Share(0.15, 0.7, least=1.0, passes_after=1.2),
+    PlanningStage.CHOICE: _Share(0.3, 0.5, least=0.5, passes_after=2.6, passes=3.6),
+    PlanningStage.BOUND: _Share(0.15, 0.7, least=1.0, passes_after=2.6),
     PlanningStage.REPORT: _Share(1.0, 1.0),
 }
 
@@ -87,7 +88,6 @@ class Stages:
         self._problem, self._search = problem, search
         self._began, self._deadline = began, began + search.seconds
         self._end = inf
-        self._searched = began
         self._pass_time = 0.0
         batches = problem.workload.gradient_accumulation_steps
         self._more_passes = REPORT_PASSES * (max(1.0, batches / MOST_WRITTEN) - 1.0)
@@ -103,8 +103,7 @@ class Stages:
         if left * EARLY_SHARE >= OPTION_TIME * self._problem.num_options * batches:
             for bound in islice(self._bounds, NUM_EARLY):
                 self._improve(bound)
-        self._searched = search.clock()
-        left = max(0.0, self._deadline - self._searched)
+        left = max(0.0, self._deadline - search.clock())
         limit = search.time_limit if left == inf else (1 - REPORT_SHARE) * left
         enough = self._bound * (1 + search.gap)
         return replace(search, time_limit=limit, enough=enough, deadline=self._search_end)
@@ -133,10 +132,6 @@ class Stages:
         passes = share.passes + share.passes_after + self._more_passes
         needed = passes * self._pass_time
         return self._search.clock() + needed <= self._deadline + LATE_SHARE * limit + LATE_TIME
-
-    def until_first_plan(self, attempts: Sequence[Attempt]) -> Seconds:
-        """Return how long it took from the command's start to the first plan."""
-        return self._searched + attempts[0].first_plan - self._began
 
     def time_left(self, passes: float = 0.0) -> Seconds:
         """Return what the stage has left, after something that takes so many ``PASSES``."""

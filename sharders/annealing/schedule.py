@@ -76,7 +76,7 @@ def anneal(
         budget.report(Progress(evaluated=1, best=step_time))
     if not known or not search.spent():
         search.run(known)
-    if not search.contenders and not known:
+    if search.best[0] == inf and not known:
         placed = SizeGreedy().shard(problem, Budget(), rng)
         known = [(placed.step_time, placed.plan)]
     search, last = _searched_again(search)

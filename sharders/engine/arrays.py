@@ -145,12 +145,13 @@ def _tables(arrays: OptionArrays, kept: Places, columns: Columns) -> Tables:
     used, row_of = _rows_used(cuts, of_option)
     block = np.repeat(of_option, ways.num_column_shards)
     different = range_numbers(cuts.first[block], cuts.first[block + 1])
-    rows = np.repeat(row_of[different], cuts.copies[different]).astype(np.int32)
+    rows = np.repeat(row_of[different], cuts.copies[different])
     firsts = np.cumsum([0, *arrays.num_shards[kept].tolist()], dtype=np.int32)
     pairs, pair = kernels_of(tables, ways)
     groups = np.array([columns.groups[group] for group, _ in pairs], dtype=np.int32)
     kernels = np.array([columns.kernels[each] for each in pairs], dtype=np.int32)
-    traffic = arrays.loads.traffic[used]
+    traffic = arrays.loads.traffic
+    most = np.maximum.reduceat(traffic[:, MAXIMA], cuts.first[:-1])
     replicated = ways.kind == KINDS[ShardingType.DATA_PARALLEL]
     return Tables(
         options=np.searchsorted(ways.table, np.arange(len(tables) + 1)),
@@ -166,22 +167,22 @@ def _tables(arrays: OptionArrays, kept: Places, columns: Columns) -> Tables:
         replicated=replicated * np.array([table.weight_bytes for table in tables])[ways.table],
         cost=arrays.total_load[kept],
         shard_cost=arrays.shard_load[kept],
-        most=np.maximum.reduceat(traffic[:, MAXIMA][rows], firsts[:-1]),
+        most=most[of_option],
         first=firsts,
         rows=rows,
-        traffic=traffic,
+        traffic=traffic[used],
         features=np.column_stack([getattr(arrays.loads, name)[used] for name in RANK_FEATURES]),
         held=np.ascontiguousarray(arrays.held[:, used].T),
         at=_ranks_placed(arrays, kept, firsts),
     )
 
 
-def _rows_used(cuts: Cuts, of_option: Places) -> tuple[Places, Places]:
+def _rows_used(cuts: Cuts, of_option: Places) -> tuple[Places, NDArray[np.int32]]:
     """Return the different shards of some options, and the row that each shard then has."""
     has = np.zeros(len(cuts.first) - 1, dtype=bool)
     has[of_option] = True
     used = np.flatnonzero(np.repeat(has, np.diff(cuts.first)))
-    row_of = np.zeros(len(cuts.copies), dtype=np.intp)
+    row_of = np.zeros(len(cuts.copies), dtype=np.int32)
     row_of[used] = np.arange(len(used))
     return used, row_of
 
