@@ -28,6 +28,7 @@ from sharders.engine.arrays import ProblemArrays
 from sharders.engine.params import AnnealingParams, MoveParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
+from sharders.greedy.one_pass import SizeGreedy
 from sharders.greedy.tuning import Found, Parameters
 from sharders.problem.sharding_problem import Budget, Progress, SearchStatus, ShardingProblem
 
@@ -559,3 +560,13 @@ def test_what_cannot_be_packed_either_may_still_fit_by_programs(
     posed.__dict__["packing"] = None
     result = Annealing().shard(posed, Budget(max_evaluations=1000), Random(0))
     check_memory(posed.workload, posed.topology, result.plan)
+
+
+def test_a_search_that_ends_with_its_first_plan_makes_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[float] = []
+    monkeypatch.delattr(SizeGreedy, "shard")
+    budget = Budget(should_stop=lambda: bool(told), report=lambda each: told.append(each.best))
+    result = Annealing().shard(problem(), budget, Random(0))
+    assert told[0] == pytest.approx(result.step_time, rel=1e-9)
