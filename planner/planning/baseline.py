@@ -24,7 +24,7 @@ from planner.environment.torchrec_presence import require_torchrec, torchrec_ins
 from planner.planning.one_sharder import run_sharder
 from planner.planning.plugins import TORCHREC, load_sharder
 from planner.planning.report import Baseline
-from planner.planning.search import Attempt, Search
+from planner.planning.search import Attempt, Search, first_plan_time
 from sharders.problem.sharding_problem import Progress, ShardingProblem
 
 STAND_IN = "torchrec_greedy"
@@ -201,7 +201,7 @@ def _run_here(
     found = next((attempt for attempt in attempts if attempt.sharder == name), None)
     if found is not None:
         return _baseline(found)
-    if name == STAND_IN and time_left() < _STAND_IN_PASSES * attempts[0].first_plan:
+    if name == STAND_IN and time_left() < _STAND_IN_PASSES * first_plan_time(attempts):
         return None
     deadline = search.clock() + _STAND_IN_SHARE * search.time_limit
     return _baseline(run_sharder(name, problem, replace(search, watch=Search().watch), deadline))

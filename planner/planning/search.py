@@ -117,7 +117,7 @@ class Attempt:
     others: tuple[ShardingPlan, ...] = ()
     """Slower plans that later sharders may start from."""
     first_plan: Seconds = 0.0
-    """What the first plan of the search took, whichever sharder made it."""
+    """What the first plan of the search took, whichever sharder made it; 0: none was made yet."""
     early: SearchEnd | None = None
     """Why no sharder was to search after it, though there was time."""
 
@@ -144,6 +144,11 @@ def several(given: Any) -> tuple[Any, ...]:  # noqa: ANN401 - of anything
 def sharders_for(name: str) -> tuple[str, ...]:
     """Return the sharders that a request stands for."""
     return PORTFOLIO if name == AUTO else (name,)
+
+
+def first_plan_time(attempts: Sequence[Attempt]) -> Seconds:
+    """Return what the first plan of a search took: those who found none before do not know."""
+    return max(each.first_plan for each in attempts)
 
 
 def search_end(names: Sequence[str], attempts: Sequence[Attempt]) -> SearchEnd:

@@ -14,7 +14,7 @@ from math import inf
 from costmodel.base.units import Seconds
 from costmodel.bounds.lower_bound import improving_bounds
 from costmodel.step.synthesis import MOST_WRITTEN
-from planner.planning.search import Attempt, Search
+from planner.planning.search import Attempt, Search, first_plan_time
 from sharders.problem.sharding_problem import Progress, ShardingProblem
 
 REPORT_SHARE = 0.25
@@ -117,7 +117,7 @@ class Stages:
         now, share = self._search.clock(), _SHARES[stage]
         left = self._deadline - now
         taken = max(share.least, share.of_taken * (now - self._began))
-        self._pass_time = attempts[0].first_plan
+        self._pass_time = first_plan_time(attempts)
         after = (share.passes_after + self._more_passes) * self._pass_time
         allowed = max(LEAST_TIME, min(taken, share.of_left * left))
         self._end = inf if left == inf else now + min(allowed, left - after)

@@ -65,6 +65,9 @@ def test_what_follows_a_stage_is_left_its_time(problem: ShardingProblem) -> None
     assert stages.time_left() == pytest.approx(3.0 - 2.6 * 1.0)
     stages.begin(PlanningStage.CHOICE, attempted(2.0))
     assert stages.time_left() < 0
+    none = Attempt(sharder="annealing", plan=None)  # the next one had the first plan
+    stages.begin(PlanningStage.CHOICE, [none, *attempted(2.0)])
+    assert stages.time_left() < 0
 
 
 def test_the_search_ends_the_sooner_the_longer_its_first_plan_took(
