@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.field_values import make_plain
 from costmodel.base.limits import MOST_RANKS, check_at_most
-from costmodel.base.plain_numbers import make_plain
 from costmodel.base.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds
 from costmodel.domain.time_correction import NO_CORRECTION, TimeCorrection
 from costmodel.domain.traced import TracedTimes

@@ -7,8 +7,8 @@ from enum import StrEnum
 from math import ceil, sqrt
 
 from costmodel.base import limits
+from costmodel.base.field_values import make_plain
 from costmodel.base.limits import check_at_most
-from costmodel.base.plain_numbers import make_plain
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.inputs.distribution import InputDistribution, Zipf
 
@@ -318,6 +318,7 @@ class DenseModel:
     launch: LaunchMode = LaunchMode.EAGER
 
     def __post_init__(self) -> None:
+        make_plain(self)
         if not self.top_mlp:
             raise ValueError("top_mlp needs at least one layer")
         if min((self.num_dense_features, *self.bottom_mlp, *self.top_mlp)) < 1:

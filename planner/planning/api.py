@@ -131,9 +131,7 @@ def make_topology(hardware: HardwareProfile, gpus: int, nodes: int | None = None
         num_nodes = node_count(gpus, nodes, hardware)
     except ValueError as error:
         raise InputError("gpus", (Problem(message=str(error)),)) from None
-    return Topology(
-        hardware=hardware, world_size=int(gpus), local_world_size=int(gpus) // num_nodes
-    )
+    return Topology(hardware=hardware, world_size=gpus, local_world_size=gpus // num_nodes)
 
 
 def plan(

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 from costmodel.base.errors import PlannerError
-from costmodel.base.plain_numbers import make_plain
+from costmodel.base.field_values import make_plain
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
 from planner.planning.plugins import AUTO
