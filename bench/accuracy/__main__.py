@@ -1,10 +1,11 @@
-"""Every accuracy table and figure, from data: `python -m bench.accuracy [--only PART]`.
+"""Every accuracy table and figure, from data: `python -m bench.accuracy [--only PART ...]`.
 
 Writes ``bench/results/accuracy.json``, the tables as ``bench/results/accuracy.md``, the figures
 under ``bench/results/figures`` and the tables that pages quote. Nothing is fitted to whole
 steps. Needs `../shared/data` beside the repository, and the ``fit`` extra.
 """
 
+import argparse
 import json
 import platform
 import sys
@@ -37,9 +38,18 @@ QUOTED = ("accuracy_collectives", "accuracy_table_i", "accuracy_steps", "coverag
 
 def main() -> None:
     """Compute, print and write everything; ``--only`` takes the other parts from the last run."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=PARTS,
+        default=list(PARTS),
+        metavar="PART",
+        help="compute only these anew, of " + ", ".join(PARTS),
+    )
+    only = parser.parse_args().only
     if not DATA.is_dir():
         sys.exit("no measurements: ../shared/data is missing")
-    only = sys.argv[2:] if sys.argv[1:2] == ["--only"] else list(PARTS)
     path = RESULTS / "accuracy.json"
     results = json.loads(path.read_text("utf-8")) if len(only) < len(PARTS) else {}
     for name in only:
