@@ -45,8 +45,9 @@ class Errors:
 
 def collectives() -> Iterator[Errors]:
     """Yield held-out errors of every curve in the data, alternate sizes held out."""
+    measured = Measurements()
     for gpu, op, num_ranks in _curves():
-        samples, _ = Measurements().samples((gpu,), op, num_ranks)
+        samples, _ = measured.samples((gpu,), op, num_ranks)
         errors = holdout_errors(_positive(samples), CANDIDATES)
         form = chosen({name: accuracy(each) for name, each in errors.items()}, CANDIDATES)
         yield Errors(

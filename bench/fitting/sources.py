@@ -3,7 +3,8 @@
 import csv
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 DATA = REPOSITORY.parent / "shared" / "data"
 
 
-def rows(name: str) -> list[dict[str, str]]:
-    """Read a gzipped CSV file of the data folder."""
+@cache
+def rows(name: str) -> Sequence[Mapping[str, str]]:
+    """Read a gzipped CSV file of the data folder; once, as benches ask for one many times."""
     with gzip.open(DATA / name, "rt", encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+        return tuple(csv.DictReader(file))
 
 
 def author_parameters() -> Mapping[str, Any]:

@@ -10,7 +10,6 @@ from bench import coverage, published_steps, table_iii
 from bench.accuracy import basis, kernels, scaling, steps
 from bench.fitting import embedding_anchors
 from bench.kept import read, updated
-from bench.nlp.__main__ import table as language_models
 
 RESULTS = Path(coverage.RESULTS).parent
 QUICK: Mapping[tuple[str, ...], Callable[[], Any]] = {
@@ -20,7 +19,6 @@ QUICK: Mapping[tuple[str, ...], Callable[[], Any]] = {
     ("accuracy", "steps"): steps.results,
     ("coverage",): coverage.results,
     ("embedding_anchors",): embedding_anchors.results,
-    ("nlp",): language_models,
     ("published_steps",): published_steps.results,
     ("table_iii",): table_iii.results,
 }

@@ -42,7 +42,7 @@ def _check(bound: float, workload: Workload, ranks: Topology, plan: ShardingPlan
 
 @pytest.mark.slow
 @given(cases() | fixed_cases())
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 def test_no_plan_is_faster(case: Case) -> None:
     workload, ranks, plan = case
     clock = count()
@@ -86,7 +86,7 @@ def test_no_step_is_shorter_than_the_copies_of_stashed_weights() -> None:
 
 @pytest.mark.slow
 @given(cases(min_tables=2), st.integers(0, 12))
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 def test_no_plan_is_faster_than_a_bound_that_was_cut_short(case: Case, time: int) -> None:
     workload, ranks, plan = case
     clock = count()
@@ -135,7 +135,7 @@ def _plans(workload: Workload, ranks: Topology) -> list[ShardingPlan]:
     batches=st.sampled_from([1, 2]),
     memory=st.sampled_from([1.0, 80.0]),
 )
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_never_above_the_optimum(
     rows: tuple[int, ...],
     dims: tuple[int, ...],
@@ -164,7 +164,7 @@ def test_never_above_the_optimum(
 
 @pytest.mark.slow
 @given(workloads(max_tables=2))
-@settings(max_examples=6)
+@settings(max_examples=4)
 def test_slower_links_never_lower_it(workload: Workload) -> None:
     fast, slow = (topology(4, 2, machine(link=link)) for link in (100e9, 25e9))
     assert step_time_bound(workload, fast) <= step_time_bound(workload, slow) * (1 + 1e-3)
