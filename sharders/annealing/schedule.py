@@ -42,6 +42,7 @@ class Contender:
     origin: int
     """Which of the set's first plans it comes from (``Start``)."""
     time: Seconds
+    """Infinite where the plan does not fit: others of the set are then packed into memory."""
     choices: Choices
     first: Choices
     """The plan that it began with."""
@@ -49,6 +50,11 @@ class Contender:
     """Annealed from its plans so far."""
     is_stuck: bool = False
     """Whether the last run gained nothing: the next one begins anew."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether its plan fits in memory."""
+        return self.time < inf
 
 
 def anneal(
@@ -88,7 +94,8 @@ def anneal(
         status=SearchStatus.LIMIT if last.spent() else SearchStatus.CONVERGED,
         evaluated=last.evaluated,
     )
-    different = [each.choices for each in search.contenders[: params.max_different]]
+    fit = [each for each in search.contenders if each.fits]
+    different = [each.choices for each in fit[: params.max_different]]
     return result, map(engine.plan_of, different)
 
 
@@ -172,7 +179,7 @@ class AnnealingSearch:
     def _beside(self) -> Start | None:
         """Return plans of a set of types next to one that the best plans have; None: no more."""
         best = self.contenders[: self.params.best_sets]
-        sets = [self.engine.types_of(each.choices) for each in best]
+        sets = [self.engine.types_of(each.choices) for each in best if each.fits]
         return self.sets.beside(sets, self.best[0])
 
     def _begin_early(self) -> None:
@@ -226,7 +233,7 @@ class AnnealingSearch:
         """Balance plans of a set, and let each contend; where there are several, anneal them first.
 
         Of these, the better ones come first. Those that take more memory than there is are annealed
-        first, too, and contend if that makes them fit.
+        first, too; if that does not make them fit, the set's tables are packed (``_pack``).
 
         The program's plan is often behind the greedy one until some tables that found no room are
         sharded anew, and then before it; sometimes it is the other way.
@@ -243,8 +250,26 @@ class AnnealingSearch:
         for contender in sorted(contenders, key=lambda each: each.time):
             if len(contenders) > 1 or contender.time == inf:
                 self._run(contender, self._first_run)
-            if contender.time < inf:
-                self._enter(contender)
+            if not contender.fits:
+                self._pack(contender, self._first_run)
+            self._enter(contender)
+
+    def _pack(self, contender: Contender, effort: int) -> None:
+        """Look for another plan of a contender's set, one that fits in memory.
+
+        Where tables take nearly all memory and GPUs have few, hardly any plan fits, and annealing
+        comes upon none: 30 tables on 64 GPUs end two CPU seconds 37% lower with it (6.64 ms, where
+        the only set that contended took 9.64), and two of 26 other such problems 13 and 32% lower
+        after 0.3 to one; 78 problems of full memory drawn afterwards end as low.
+        """
+        found = self.sets.packed(contender.types, effort)
+        contender.moves += effort
+        self.moves += effort
+        if found is not None:
+            contender.time, contender.choices = found
+            contender.first = contender.choices
+            if found[0] < self.best[0] * (1 - IMPROVED):
+                self._note(found)
 
     @property
     def _first_run(self) -> int:
@@ -265,23 +290,44 @@ class AnnealingSearch:
         self._rank([*(each for each in self.contenders if each not in same), contender])
 
     def _rank(self, contenders: Sequence[Contender]) -> None:
-        """Order contenders by their steps; leave those behind that are too many."""
-        ranked = sorted(contenders, key=lambda each: (each.time, each.types, each.origin))
-        self.contenders = ranked[: self.params.max_contenders]
+        """Order contenders by their steps; leave those behind that are too many.
+
+        Those that do not fit come last, by what their sets' programs say, while that is less than
+        the best step, and packing goes on.
+        """
+
+        def order(each: Contender) -> tuple[Seconds, Seconds, int, int]:
+            said = 0.0 if each.fits else self.sets.value(each.types)
+            return each.time, said, each.types, each.origin
+
+        some = [
+            each
+            for each in contenders
+            if each.fits or self.sets.is_worth_packing(each.types, self.best[0])
+        ]
+        self.contenders = sorted(some, key=order)[: self.params.max_contenders]
 
     def run_next(self) -> None:
         """Run from the contender that has had the least for its place and for how good it is.
 
-        Before that, where runs from the best one gain nothing, all its tables of a type change.
+        Those that do not fit are packed instead, and have places of their own. Before that, where
+        runs from the best one gain nothing, all its tables of a type change.
         """
         self._change_types()
         decay, power, best = self.params.decay, self.params.behind_power, self.contenders[0].time
+        num_fit = sum(each.fits for each in self.contenders)
         shares = [
             each.moves * decay**place * (each.time / best) ** power
+            if each.fits
+            else each.moves * decay ** (place - num_fit)
             for place, each in enumerate(self.contenders)
         ]
         contender = self.contenders[shares.index(min(shares))]
-        self._run(contender, max(self.params.first_run * self.num_tables, contender.moves))
+        length = max(self.params.first_run * self.num_tables, contender.moves)
+        if contender.fits:
+            self._run(contender, length)
+        else:
+            self._pack(contender, length)
         self._rank(self.contenders)
 
     def _change_types(self) -> None:

@@ -43,6 +43,7 @@ from sharders.greedy.tuning import (
     kernels_apart,
     threshold_rules,
 )
+from sharders.problem.packing import PackingSearch
 
 FIRST = (ShardingType.DATA_PARALLEL, ShardingType.COLUMN_WISE, ShardingType.TABLE_ROW_WISE)
 """The set that is tried first: replicas of what is small, splits of what is not."""
@@ -128,6 +129,8 @@ class TypeSets:
         self._said: dict[int, SolvedSet | None] = {}
         """What a set's program says at first sight, and then for the best limit, by its types, of
         every set that was looked at; None: there is no room."""
+        self._packings: dict[int, PackingSearch] = {}
+        """Searches for plans that fit, of sets whose own plans do not."""
         self._solved: set[int] = set()
         """Sets whose programs were solved for the best limit."""
         self.has_room: dict[int, bool] = {}
@@ -216,14 +219,21 @@ class TypeSets:
         the mean of 24 such problems (standard error 1.1%), at the 90th percentile 4.7% off instead
         of 18, and others as low; rules that only prefer a type left whole tables beside it. Tables
         of several kinds have several lookup kernels, which some rules keep apart: with these 64
-        problems end as low in the mean, but three of them 10 to 15% lower.
+        problems end as low in the mean, but three of them 10 to 15% lower. Whole tables, which take
+        least memory, are packed if rules find no room for them: 32 tables on 8 GPUs end 0.3 CPU
+        seconds 32% lower so.
         """
         rules = [COARSE] if self.kinds.is_one_kind else RULES
         roomy: list[Start] = []
         for single in self.singles:
-            best = self._best_of(single | self.forced, rules)
-            if best is not None:
-                roomy.append(Start(single | self.forced, [best[0]]))
+            types = single | self.forced
+            best = self._best_of(types, rules)
+            found = best[0] if best else None
+            if found is None and single == WHOLE:
+                num_tables = len(self.engine.problem.workload.tables)
+                found = self.packed(types, self.params.packing * num_tables)
+            if found is not None:
+                roomy.append(Start(types, [found]))
         if roomy:
             yield min(roomy, key=lambda start: start.plans[0][0])
 
@@ -436,6 +446,28 @@ class TypeSets:
         plans += [] if greedy is None else [greedy]
         self.has_room[types] = any(time < inf for time, _ in plans)
         return Start(types, plans)
+
+    def packed(self, types: int, effort: float) -> Found | None:
+        """Return a plan of a set that is packed into memory; None: an effort finds none.
+
+        The next effort goes on from there (``PackingSearch``).
+        """
+        engine = self.engine
+        self._filled += 1
+        if types not in self._packings:
+            kinds, numbers = np.asarray(engine.search.tables.kind), engine.arrays.number_of
+            wanted = (numbers >= 0) & ((types >> kinds[numbers] & 1) > 0)
+            self._packings[types] = PackingSearch(engine.problem, wanted)
+        plan = self._packings[types].go_on(effort, self._is_over)
+        if plan is None or not engine.arrays.has(plan):
+            return None
+        choices = engine.choices_of(plan)
+        return engine.start(choices), choices
+
+    def is_worth_packing(self, types: int, best: Seconds) -> bool:
+        """Return whether a set may have a plan that fits and takes less: its program says so."""
+        packing = self._packings.get(types)
+        return not (packing and packing.is_over) and self.value(types) < best
 
     def by_levels(self, types: int) -> Start | None:
         """Return the best plan of a set by levels; None: they were tried, or it has no program."""

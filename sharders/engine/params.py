@@ -137,6 +137,8 @@ class TypeSetParams:
     0.2%)."""
     changes: int = 3
     """Changes of the best one that are tried then."""
+    packing: int = 50
+    """What packing whole tables may take at first, in moves of annealing for each table."""
     max_changed: int = 3
     """Plans that contend, of those with all tables of a type sharded by others
     (``annealing.type_changes``)."""

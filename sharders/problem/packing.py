@@ -46,6 +46,11 @@ ROOMIEST = 0.2
 """Share of the rounds that place tables where they leave most."""
 SPILLED = (0.97, 0.9, 0.7)
 """Share of all HBM that tables take when others are in host memory."""
+WAY, ROUND = 17.0, 20.0
+"""Moves of annealing that take as long as placing a table in one way, and as a round, at 30 tables
+(where these are many, moves take longer)."""
+AT_ONCE = 20
+"""Rounds between two looks at the effort."""
 _HOST = (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
 
 
@@ -73,14 +78,57 @@ def packed(problem: ShardingProblem) -> ShardingPlan | None:
     return None
 
 
-def _allowed(problem: ShardingProblem) -> Iterator[Mask]:
+class PackingSearch:
+    """Looks for a plan of some options that fits in memory, a portion at a time."""
+
+    def __init__(self, problem: ShardingProblem, wanted: Mask) -> None:
+        """Look for none yet; a table without wanted options may take all."""
+        self._steps: Iterator[tuple[float, ShardingPlan | None]] = self._searched(problem, wanted)
+        self.is_over = False
+        """Whether a plan was found, or there is nothing left to try."""
+
+    def go_on(self, effort: float, is_spent: Callable[[], bool]) -> ShardingPlan | None:
+        """Return a plan that fits; None if an effort finds none, or the budget is spent.
+
+        ``effort``: in moves of annealing (``WAY``, ``ROUND``).
+        """
+        for spent, plan in self._steps:
+            effort -= spent
+            if plan is not None:
+                self._steps = iter(())
+                self.is_over = True
+                return plan
+            if effort <= 0 or is_spent():
+                return None
+        self.is_over = True
+        return None
+
+    def _searched(
+        self, problem: ShardingProblem, wanted: Mask
+    ) -> Iterator[tuple[float, ShardingPlan | None]]:
+        """Yield what every step took, and the plan that it found; None: none."""
+        packings = []
+        for some in _allowed(problem, wanted):
+            packing = _Packing(problem, some)
+            packings.append(packing)
+            for is_placed in packing.ways():
+                yield WAY * len(packing.tables), packing.ranks.plan() if is_placed else None
+        for _ in range(MOST_ROUNDS // AT_ONCE):
+            for packing in packings:
+                is_placed = packing.mend(AT_ONCE)
+                yield ROUND * AT_ONCE, packing.ranks.plan() if is_placed else None
+
+
+def _allowed(problem: ShardingProblem, wanted: Mask | None = None) -> Iterator[Mask]:
     """Yield the options to pack by: those in HBM alone, and with more and more in host memory.
 
-    There go first the tables with most bytes for each that is looked up: what they have there is
-    read slowly.
+    Only wanted ones (by default all) of a table that has any. Tables go to hosts with most bytes
+    for each that is looked up first: what they have there is read slowly.
     """
     arrays = problem.option_arrays
     fits = arrays.of_each_table(fits_alone(problem))
+    if wanted is not None:
+        fits &= arrays.of_each_table(fits & wanted)
     hosted = np.isin(arrays.ways.kernel, [KERNELS[kernel] for kernel in _HOST])
     in_hbm = fits & arrays.of_each_table(fits & ~hosted)
     size = np.minimum.reduceat(np.where(in_hbm, arrays.total_bytes, np.inf), arrays.begins[:-1])
@@ -117,14 +165,20 @@ class _Packing:
         self.least: list[float] = arrays.total_bytes[smallest].tolist()
         self.largest: list[float] = arrays.largest_bytes[smallest].tolist()
         self._clear()
+        self._present = inf
+        """Bytes without room, as ``_excess`` has them, of what is mended."""
         self.rng = Random(0)  # noqa: S311 - any will do, as long as it is the same
 
     def fill(self) -> bool:
-        """Place all tables by size, in several ways; return whether there is room.
+        """Place all tables by size, in several ways; return whether there is room."""
+        return any(self.ways())
+
+    def ways(self) -> Iterator[bool]:
+        """Place all tables by size, in one way after the other; yield whether there is room.
 
         Where they leave most comes early: at 950 tables on 128 GPUs, of which many are small, that
         places all, and what the tightest places leave never does (19 ways, 0.37 CPU seconds).
-        Otherwise the way is kept that leaves out least.
+        At last the way is kept that leaves out least.
         """
         best, kept = inf, list(self.ranks.at)
         for strength, size, roomiest in product(
@@ -133,12 +187,11 @@ class _Packing:
             self._clear()
             self.ranks.roomiest = roomiest
             self._place_missing(strength, size.__getitem__)
-            if not self.missing:
-                return True
+            yield not self.missing
             if self._excess() < best:
                 best, kept = self._excess(), list(self.ranks.at)
         self._become(kept)
-        return False
+        self._present = self._excess()
 
     def _clear(self) -> None:
         """Let all tables be missing."""
@@ -148,10 +201,10 @@ class _Packing:
         self.missing = list(self.tables)
         """Tables that found no room."""
 
-    def mend(self) -> bool:
+    def mend(self, num_rounds: int = MOST_ROUNDS) -> bool:
         """Take tables away and place them anew; return whether all have found room."""
-        present, heat = self._excess(), HEAT * self.capacity
-        for _ in range(MOST_ROUNDS):
+        heat = HEAT * self.capacity
+        for _ in range(num_rounds):
             before = self._ruin()
             strength = self.rng.randrange(len(SPLITTING))
             self.ranks.roomiest = self.rng.random() < ROOMIEST
@@ -159,8 +212,9 @@ class _Packing:
             if not self.missing:
                 return True
             excess = self._excess()
-            if excess <= present or self.rng.random() < exp((present - excess) / heat):
-                present = excess
+            worse = excess - self._present
+            if worse <= 0 or self.rng.random() < exp(-worse / heat):
+                self._present = excess
             else:
                 self._become(before)
         return False

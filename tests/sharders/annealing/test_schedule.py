@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from bench.population import PopulationInstance
 from costmodel.domain.plan import ShardingType
 from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
@@ -143,7 +144,7 @@ def test_plans_that_overfill_memory_contend_if_annealing_makes_them_fit() -> Non
         search = AnnealingSearch(Engine(posed), Budget(), Random(0), AnnealingParams())
         start = search.sets.start_of(bits([ShardingType.TABLE_WISE]))
         search.join(start)
-        for contender in search.contenders:
+        for contender in (each for each in search.contenders if each.fits):
             plan = search.engine.plan_of(contender.choices)
             check_memory(posed.workload, posed.topology, plan)
             assert contender.time == pytest.approx(posed.objective.step_time(plan), rel=1e-9)
@@ -151,6 +152,38 @@ def test_plans_that_overfill_memory_contend_if_annealing_makes_them_fit() -> Non
             mended.append(program and start.plans[0][0] == inf)
     assert any(mended)
     assert not all(mended)
+
+
+@pytest.mark.slow
+def test_sets_of_which_hardly_any_plan_fits_are_packed_into_memory() -> None:
+    posed = PopulationInstance("tuning-5827").problem()  # 30 tables on 64 GPUs
+    result, _ = anneal(posed, Budget(max_evaluations=15_000), Random(0), AnnealingParams())
+    check_memory(posed.workload, posed.topology, result.plan)
+    assert {each.sharding_type for each in result.plan.tables} == {ShardingType.COLUMN_WISE}
+    assert result.step_time < 6.64e-3  # runs alone ended ten seconds at 9.64 ms, of other types
+
+
+def test_what_does_not_fit_is_packed_in_turn_with_runs_and_given_up_at_last() -> None:
+    posed = PopulationInstance("tuning-5827").problem()
+    search = AnnealingSearch(Engine(posed), Budget(), Random(0), AnnealingParams())
+    known = search.sets.start_of(search.sets.offered)
+    search.join(known)
+    assert [each.fits for each in search.contenders] == [True]
+    first = search.contenders[0].time
+    for types in ([ShardingType.COLUMN_WISE], [ShardingType.TABLE_ROW_WISE], FIRST):
+        search.join(search.sets.start_of(bits(types)))
+    fit, *others = search.contenders
+    assert fit.time == first
+    said = [search.sets.value(each.types) for each in others]  # none says so: no room at all
+    assert [each.types for each in others] == [bits([ShardingType.COLUMN_WISE]), bits(FIRST)]
+    assert said == sorted(said)
+    assert said[-1] < first
+    assert search.engine.plan_of(others[0].choices)  # it has one, which does not fit
+    while not all(each.fits for each in search.contenders):
+        moves = search.moves
+        search.run_next()
+        assert search.moves > moves
+    assert search.contenders[0].types == bits([ShardingType.COLUMN_WISE])
 
 
 def test_after_a_run_that_gained_nothing_the_next_begins_with_the_first_plan(

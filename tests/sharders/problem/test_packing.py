@@ -164,6 +164,33 @@ def test_what_fits_balanced_by_bytes_is_not_mended_first(monkeypatch: pytest.Mon
     check_memory(problem.workload, problem.topology, plan)
 
 
+@pytest.mark.parametrize("effort", [1.0, 1e9])
+def test_tables_are_packed_by_some_options_a_portion_at_a_time(effort: float) -> None:
+    posed = PopulationInstance("tuning-5827").problem()
+    wanted = posed.option_arrays.of_types([ShardingType.COLUMN_WISE])
+    search, plan, portions = packing.PackingSearch(posed, wanted), None, 0
+    while not search.is_over:
+        assert plan is None
+        plan, portions = search.go_on(effort, lambda: False), portions + 1
+    assert plan is not None
+    assert {table.sharding_type for table in plan.tables} == {ShardingType.COLUMN_WISE}
+    check_memory(posed.workload, posed.topology, plan)
+    assert (portions == 1) == (effort > 1e6)
+    assert search.go_on(effort, lambda: False) is None
+
+
+def test_packing_ends_when_the_budget_is_spent_and_when_nothing_is_left_to_try() -> None:
+    posed = PopulationInstance("tuning-5827").problem()
+    columns = posed.option_arrays.of_types([ShardingType.COLUMN_WISE])
+    search = packing.PackingSearch(posed, columns)
+    assert search.go_on(1e9, lambda: True) is None
+    assert not search.is_over
+    rows = posed.option_arrays.of_types([ShardingType.TABLE_ROW_WISE])  # there is no room
+    search = packing.PackingSearch(posed, rows)
+    assert search.go_on(1e9, lambda: False) is None
+    assert search.is_over
+
+
 def test_what_cannot_fit_is_not_packed() -> None:
     posed = hidden([3] * 4)
     tables = (*posed.workload.tables, replace(posed.workload.tables[0], name="more"))
