@@ -250,9 +250,13 @@ class AnnealingSearch:
         for contender in sorted(contenders, key=lambda each: each.time):
             if len(contenders) > 1 or contender.time == inf:
                 self._run(contender, self._first_run)
-            if not contender.fits:
+            if not contender.fits and self._is_worth_packing(contender):
                 self._pack(contender, self._first_run)
             self._enter(contender)
+
+    def _is_worth_packing(self, contender: Contender) -> bool:
+        """Return whether there may be plans of a contender's set that fit and take less time."""
+        return self.sets.is_worth_packing(contender.types, self.best[0])
 
     def _pack(self, contender: Contender, effort: int) -> None:
         """Look for another plan of a contender's set, one that fits in memory.
@@ -300,11 +304,7 @@ class AnnealingSearch:
             said = 0.0 if each.fits else self.sets.value(each.types)
             return each.time, said, each.types, each.origin
 
-        some = [
-            each
-            for each in contenders
-            if each.fits or self.sets.is_worth_packing(each.types, self.best[0])
-        ]
+        some = [each for each in contenders if each.fits or self._is_worth_packing(each)]
         self.contenders = sorted(some, key=order)[: self.params.max_contenders]
 
     def run_next(self) -> None:

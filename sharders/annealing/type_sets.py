@@ -465,9 +465,10 @@ class TypeSets:
         return engine.start(choices), choices
 
     def is_worth_packing(self, types: int, best: Seconds) -> bool:
-        """Return whether a set may have a plan that fits and takes less: its program says so."""
+        """Return whether packing may find a set its first plan, and its program says less."""
         packing = self._packings.get(types)
-        return not (packing and packing.is_over) and self.value(types) < best
+        is_over = self.has_room.get(types) or (packing is not None and packing.is_over)
+        return not is_over and self.value(types) < best
 
     def by_levels(self, types: int) -> Start | None:
         """Return the best plan of a set by levels; None: they were tried, or it has no program."""
