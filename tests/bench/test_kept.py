@@ -23,6 +23,8 @@ QUICK: Mapping[tuple[str, ...], Callable[[], Any]] = {
     ("table_iii",): table_iii.results,
 }
 """Results that are made in seconds, by file and part."""
+SELDOM = ("coverage",)
+"""Takes as long as all others together; its parts are tried in ``test_coverage``."""
 
 
 def test_processes_do_not_overwrite_each_other(tmp_path: Path) -> None:
@@ -32,9 +34,13 @@ def test_processes_do_not_overwrite_each_other(tmp_path: Path) -> None:
     assert read(path) == {"a": 1, "b": 2}
 
 
+def marked(place: tuple[str, ...]) -> object:
+    mark = pytest.mark.nightly if place == SELDOM else pytest.mark.slow
+    return pytest.param(place, marks=mark, id=" ".join(place))
+
+
 @needs_data
-@pytest.mark.slow
-@pytest.mark.parametrize("place", QUICK, ids=" ".join)
+@pytest.mark.parametrize("place", [marked(place) for place in QUICK])
 def test_what_is_made_quickly_is_of_today_s_code(place: tuple[str, ...]) -> None:
     kept: Any = read(RESULTS / f"{place[0]}.json")
     for part in place[1:]:

@@ -11,9 +11,11 @@ from planner.files.disk import write_text
 
 QUICK = {"disk full while a plan is written"}
 NIGHTLY = {
+    "SIGTERM of compare, at 3 moments",
     "kill -9 of calibrate, at 4 moments",
     "kill -9 of compare, at 3 moments",
     "kill -9 of validate, at 2 moments",
+    "SIGTERM of validate, at 2 moments",
     "SIGTERM of calibrate, at 2 moments",
     "disk full while measurements are written",
 }

@@ -11,7 +11,7 @@ from study_records import FAMILIES
 
 for package in ("fbgemm_gpu", "sklearn", "torchrec"):
     pytest.importorskip(package)
-pytestmark = pytest.mark.slow  # processes that measure
+pytestmark = pytest.mark.nightly  # more than a minute of processes that measure
 
 from bench.gpu_study.__main__ import main  # noqa: E402
 from bench.gpu_study.points import STUDY_KINDS, StudyFamily  # noqa: E402

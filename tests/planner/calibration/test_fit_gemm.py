@@ -8,6 +8,7 @@ from costmodel.base.units import US
 from costmodel.domain.hardware import GemmEfficiency, Gpu, UnalignedRows
 from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import gemm_time
+from planner.calibration import fit_gemm
 from planner.calibration.fit_gemm import PEAK_OVER_BEST, Products, fit_measured, peak_of
 
 TRUE = replace(
@@ -27,6 +28,12 @@ TRUE = replace(
         ),
     ),
 )
+
+
+@pytest.fixture(autouse=True)
+def short_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Descend in fewer steps, which are enough for products of a formula."""
+    monkeypatch.setattr(fit_gemm, "MORE_ITERATIONS", 300)
 
 
 def shapes(step: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

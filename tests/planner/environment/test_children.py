@@ -116,10 +116,9 @@ def test_the_environment_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @needs_proc
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.parametrize(
-    "options",
-    [("--jobs", "2"), pytest.param(("--baseline", "torchrec"), marks=pytest.mark.slow)],
+    ("number", "options"),
+    [(signal.SIGKILL, ("--jobs", "2")), (signal.SIGTERM, ("--baseline", "torchrec"))],
 )
 def test_children_end_with_their_parent(
     directory: Path, number: signal.Signals, options: tuple[str, ...]
