@@ -7,7 +7,7 @@ import pytest
 from planner.calibration import fit_gemm
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def rough_fits() -> Iterator[None]:
     """Descend once, and in few steps: thirty fits take four fifths of these tests' time."""
     with pytest.MonkeyPatch.context() as patch:
