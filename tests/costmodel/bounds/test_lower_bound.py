@@ -86,7 +86,7 @@ def test_no_step_is_shorter_than_the_copies_of_stashed_weights() -> None:
 
 @pytest.mark.slow
 @given(cases(min_tables=2), st.integers(0, 12))
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 def test_no_plan_is_faster_than_a_bound_that_was_cut_short(case: Case, time: int) -> None:
     workload, ranks, plan = case
     clock = count()

@@ -46,7 +46,7 @@ def _cycles(case: Case, wanted: list[bool]) -> tuple[ProgramCycles, Vector]:
 
 @pytest.mark.slow
 @given(cases(min_tables=2), st.lists(st.booleans(), min_size=1, max_size=5))
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 def test_no_cycle_outweighs_the_plan_that_has_its_features(case: Case, wanted: list[bool]) -> None:
     cycles, z = _cycles(case, wanted)
     heaviest = max((cycle.weight(z) for cycle in cycles.heaviest(z)), default=0.0)

@@ -13,7 +13,7 @@ from costmodel.engine.given import GivenStep
 from costmodel.step.synthesis import program
 
 Case = tuple[Workload, Topology, ShardingPlan]
-SETTINGS = settings(max_examples=40)
+SETTINGS = settings(max_examples=20)
 
 
 def timed(case: Case, *factors: float) -> list[float]:

@@ -23,7 +23,7 @@ RECURRENCES = (
 
 
 @given(cases() | fixed_cases(), st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_step_of_some_groups_is_the_one_that_is_written_for_them_alone(
     case: tuple[Workload, Topology, ShardingPlan], seed: int
 ) -> None:

@@ -23,7 +23,7 @@ from costmodel.uncertainty.error_model import ErrorModel
 from costmodel.uncertainty.step_samples import sample_program
 
 Case = tuple[Workload, Topology, ShardingPlan]
-SETTINGS = settings(max_examples=60)
+SETTINGS = settings(max_examples=30)
 
 
 @given(cases())

@@ -127,7 +127,7 @@ def timelines(draw: st.DrawFn) -> Timeline:
 
 @pytest.mark.slow
 @given(timelines())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_a_rank_does_one_thing_at_a_time(timeline: Timeline) -> None:
     for rank in range(timeline.graph.world_size):
         spans = sorted(
@@ -143,7 +143,7 @@ def test_a_rank_does_one_thing_at_a_time(timeline: Timeline) -> None:
 
 @pytest.mark.slow
 @given(timelines())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_a_step_is_no_shorter_than_a_ranks_work_and_collectives(timeline: Timeline) -> None:
     begin, _ = timeline.window
     for rank in range(timeline.graph.world_size):

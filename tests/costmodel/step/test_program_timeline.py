@@ -14,7 +14,7 @@ from costmodel.step.synthesis import program
 
 @pytest.mark.slow
 @given(cases() | fixed_cases())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_equals_the_event_driven_simulator(case: Case) -> None:
     made, known = plan_timeline(*case), simulated(program(*case))
     assert list(made.starts) == known.starts

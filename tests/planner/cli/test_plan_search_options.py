@@ -22,7 +22,7 @@ def test_a_storage_is_for_optuna(run: Command) -> None:
 def test_what_is_no_storage_is_bad_input(run: Command) -> None:
     pytest.importorskip("optuna", reason="optuna is not installed")
     arguments = ("plan", "tables.yaml", "--gpus", "2", "--sharder", "optuna", "--storage")
-    done = run(*arguments, "nonsense")
+    done = run(*arguments, "nonsense", "--time-limit", "10s")
     assert done.code == 3
     assert "cannot keep an Optuna study there" in done.err
 
@@ -36,7 +36,10 @@ def test_a_study_is_kept(run: Command, directory: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ilp_tells_how_far_it_got_with_its_own_objective(run: Command) -> None:
+def test_ilp_tells_how_far_it_got_with_its_own_objective(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLANNER_TIME_LIMIT", "10s")
     done = run("plan", "tables.yaml", "--gpus", "2", "--json", "--sharder", "ilp")
     own = done.data["own_objective"]
     assert own["bound_s"] <= own["value_s"] * (1 + 1e-9)

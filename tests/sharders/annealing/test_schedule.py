@@ -555,7 +555,7 @@ def test_rough_plans_are_known_but_nothing_runs_from_them() -> None:
 
 
 def test_a_search_that_gains_nothing_is_begun_anew_and_the_best_plan_kept() -> None:
-    posed = example_problem(example_workload(8, seed=3), world_size=16, num_nodes=2)
+    posed = example_problem(example_workload(4, seed=3), world_size=8, num_nodes=2)
     params = AnnealingParams(quiet_moves=100, max_fruitless=0)
     once, _ = anneal(posed, Budget(), Random(0), params)
     more, _ = anneal(posed, Budget(), Random(0), replace(params, max_fruitless=3))
