@@ -23,7 +23,7 @@ def kept() -> Any:  # noqa: ANN401 - JSON
     return json.loads(TABLE.read_text(encoding="utf-8"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_table_is_that_of_what_is_committed(kept: Any) -> None:  # noqa: ANN401 - JSON
     made = table()
     assert [row["model"] for row in made["rows"]] == [row["model"] for row in kept["rows"]]

@@ -32,7 +32,7 @@ def test_an_example_runs_and_shows_what_it_is_about(name: str, tmp_path: Path) -
     assert SHOWN[name] in run(tmp_path, str(ROOT / "examples" / name))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_notebook_runs(tmp_path: Path) -> None:
     pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")

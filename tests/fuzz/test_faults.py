@@ -11,6 +11,7 @@ from planner.files.disk import write_text
 
 QUICK = {"disk full while a plan is written"}
 NIGHTLY = {
+    "SIGTERM of plan --jobs 2, at 5 moments",
     "SIGTERM of compare, at 3 moments",
     "kill -9 of calibrate, at 4 moments",
     "kill -9 of compare, at 3 moments",

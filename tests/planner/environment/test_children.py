@@ -144,7 +144,7 @@ def test_children_end_with_their_parent(
 def test_sigterm_to_the_whole_group_keeps_the_plan(directory: Path) -> None:
     # as Slurm does, and `timeout`: the children get the signal, too
     running = planning(directory, "--jobs", "2", *ENDLESS, "--baseline", "none")
-    time.sleep(8)
+    time.sleep(6)
     os.killpg(running.pid, signal.SIGTERM)
     said = running.communicate(timeout=WAIT)[1]
     assert running.returncode == 143, said

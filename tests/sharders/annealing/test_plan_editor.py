@@ -69,7 +69,7 @@ def test_annealing_leaves_the_plan_and_its_sharding_types(case: Case) -> None:
 
 @pytest.mark.slow
 @given(cases() | fixed_cases(), st.integers(0, 1000))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_moves_are_timed_as_the_plans_they_lead_to(case: Case, seed: int) -> None:
     editor, problem = editing(case)
     made = [{}, *islice(moves(editor, Random(seed)), 4)]

@@ -42,7 +42,9 @@ OptunaSearch(storage=url).shard(problem, Budget(max_evaluations=24), Random(int(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sqlite:///", "journal://"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("sqlite:///", marks=pytest.mark.nightly), "journal://"]
+)
 def test_two_processes_share_a_study(tmp_path: Path, kind: str) -> None:
     url = f"{kind}{tmp_path / 'study'}"
     root = str(Path(__file__).parents[3])
