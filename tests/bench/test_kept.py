@@ -34,13 +34,13 @@ def test_processes_do_not_overwrite_each_other(tmp_path: Path) -> None:
     assert read(path) == {"a": 1, "b": 2}
 
 
-def marked(place: tuple[str, ...]) -> object:
-    mark = pytest.mark.nightly if place == SELDOM else pytest.mark.slow
-    return pytest.param(place, marks=mark, id=" ".join(place))
-
-
 @needs_data
-@pytest.mark.parametrize("place", [marked(place) for place in QUICK])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "place",
+    [pytest.param(each, marks=pytest.mark.nightly) if each == SELDOM else each for each in QUICK],
+    ids=" ".join,
+)
 def test_what_is_made_quickly_is_of_today_s_code(place: tuple[str, ...]) -> None:
     kept: Any = read(RESULTS / f"{place[0]}.json")
     for part in place[1:]:

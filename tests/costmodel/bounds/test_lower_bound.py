@@ -42,7 +42,7 @@ def _check(bound: float, workload: Workload, ranks: Topology, plan: ShardingPlan
 
 @pytest.mark.slow
 @given(cases() | fixed_cases())
-@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 def test_no_plan_is_faster(case: Case) -> None:
     workload, ranks, plan = case
     clock = count()

@@ -118,7 +118,12 @@ def test_the_environment_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> N
 @needs_proc
 @pytest.mark.parametrize(
     ("number", "options"),
-    [(signal.SIGKILL, ("--jobs", "2")), (signal.SIGTERM, ("--baseline", "torchrec"))],
+    [
+        (signal.SIGKILL, ("--jobs", "2")),
+        (signal.SIGTERM, ("--baseline", "torchrec")),
+        pytest.param(signal.SIGTERM, ("--jobs", "2"), marks=pytest.mark.nightly),
+        pytest.param(signal.SIGKILL, ("--baseline", "torchrec"), marks=pytest.mark.nightly),
+    ],
 )
 def test_children_end_with_their_parent(
     directory: Path, number: signal.Signals, options: tuple[str, ...]
@@ -144,7 +149,7 @@ def test_children_end_with_their_parent(
 def test_sigterm_to_the_whole_group_keeps_the_plan(directory: Path) -> None:
     # as Slurm does, and `timeout`: the children get the signal, too
     running = planning(directory, "--jobs", "2", *ENDLESS, "--baseline", "none")
-    time.sleep(6)
+    time.sleep(8)
     os.killpg(running.pid, signal.SIGTERM)
     said = running.communicate(timeout=WAIT)[1]
     assert running.returncode == 143, said

@@ -103,7 +103,7 @@ def naive() -> Planned:
 @pytest.mark.slow
 def test_what_is_asked_for_is_what_planning_anew_finds() -> None:
     planned = planned_on(4)
-    asked = ("gpus=2", "hardware=a100-sxm-80gb", "batch=2048", "host=graphs")
+    asked = ("gpus=2", "hardware=a100-sxm-80gb", "dtype=fp16", "batch=2048", "host=graphs")
     found = {each.change: each for each in explain(planned, asked, max_plans=300).remedies}
     assert set(found) == set(asked)
     two, other = planned_on(2), planned_on(4, hardware="a100-sxm-80gb")

@@ -598,7 +598,7 @@ def searched(code: str, *sizes: int) -> tuple[int, float, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sizes", [(4, 2, 400), (64, 16, 40)])
+@pytest.mark.parametrize("sizes", [(4, 2, 400), (128, 16, 40)])
 def test_interpreted_it_finds_the_plan_that_it_finds_compiled(sizes: tuple[int, int, int]) -> None:
     compiled, slow = searched(SEARCH, *sizes), searched(ONLY_SOURCES + SEARCH, *sizes)
     assert compiled[0] == 0
