@@ -49,14 +49,13 @@ def step_of(template: Template, groups: Collection[GroupKey]) -> Template:
     def placed(number: int) -> TemplateOp:
         op = template.ops[number]
         if number not in sure:
-            return replace(op, after=(), after_previous=(), launched_by=None)
+            return op._replace(after=(), after_previous=(), launched_by=None)
         events = (
             each if isinstance(each, Issued) else place[each]
             for each in op.after
             if isinstance(each, Issued) or each in sure
         )
-        return replace(
-            op,
+        return op._replace(
             after=tuple(events),
             after_previous=tuple(place[each] for each in op.after_previous if each in sure),
             launched_by=None if op.launched_by is None else place[op.launched_by],

@@ -88,7 +88,7 @@ class StepBuilder:
         ops = list(self._ops)
         for index, marks in self._waits_for_marks.items():
             marked = tuple(op for mark in marks for op in self._marks.get(mark, ()))
-            ops[index] = replace(ops[index], after_previous=marked)
+            ops[index] = ops[index]._replace(after_previous=marked)
         return Template(
             ops=tuple(ops),
             resources=tuple(self._resources),
@@ -268,8 +268,8 @@ class StepBuilder:
         sent = self._add(op)
         if self.synchronous:
             self._add(
-                replace(
-                    op, name=f"copies of {name}", kind=NodeKind.KERNEL, resource=Resource.COMPUTE,
+                op._replace(
+                    name=f"copies of {name}", kind=NodeKind.KERNEL, resource=Resource.COMPUTE,
                     after=(launch,), launched_by=None, group=None, num_bytes=Linear(),
                 )
             )  # fmt: skip

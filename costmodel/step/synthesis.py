@@ -13,11 +13,12 @@ facebookresearch/dlrm for plain DLRM.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import TypeAlias
 
-from costmodel.domain.hardware import Topology
-from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.hardware import Device, Topology
+from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import Pipeline, Workload
 from costmodel.step.buckets import Accumulation, GradientBuckets
 from costmodel.step.builder import StepBuilder, Wait
@@ -74,6 +75,10 @@ def write_step(sparse: SparsePart, *, distributes_after_forward: bool = False) -
     return _write(sparse, dense, distributes_after_forward=distributes_after_forward)
 
 
+Kernels: TypeAlias = dict[GroupKey, tuple[KernelKey, ...]]
+"""The lookup kernels of some sharding groups."""
+
+
 @dataclass(frozen=True)
 class Templates:
     """Steps of a workload on a topology; what they have in common is worked out once."""
@@ -83,10 +88,38 @@ class Templates:
     every_batch: bool = False
     """Whether all batches of a step are written, if it has more than ``MOST_WRITTEN``."""
 
+    _widest: dict[bool, tuple[Kernels, Template]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+    """The most groups so far that a step was written for, and it: with replicas, and without."""
+
     def of(self, groups: Iterable[tuple[GroupKey, Sequence[KernelKey]]]) -> Template:
-        """Return one step of all plans whose sharding groups and kernels are among some."""
+        """Return one step of all plans whose sharding groups and kernels are among some.
+
+        It is cut from the step of more groups where that was written before, in a third of the
+        time. Without replicas the optimizer of dense parameters is another one, without groups
+        streams may have no work, and on CPUs a thread waits for the kernel that was called last,
+        whichever that is.
+        """
+        kernels: Kernels = {key: tuple(own) for key, own in groups}
+        if not kernels or self.topology.hardware.device is Device.CPU:
+            return self._written(kernels)
+        replicates = any(map(_is_replicated, kernels))
+        if not replicates and False not in self._widest and True in self._widest:
+            every, _ = self._widest[True]
+            sharded = {key: own for key, own in every.items() if not _is_replicated(key)}
+            self._widest[False] = sharded, self._written(sharded)
+        known, template = self._widest.get(replicates, ({}, None))
+        if template is not None and kernels.items() <= known.items():
+            return template if len(kernels) == len(known) else template.some(kernels.keys())
+        template = self._written(kernels)
+        if len(kernels) > len(known):
+            self._widest[replicates] = kernels, template
+        return template
+
+    def _written(self, kernels: Kernels) -> Template:
         builder = StepBuilder(self.topology)
-        formulas = tuple(GroupFormulas.of(key, kernels) for key, kernels in groups)
+        formulas = tuple(GroupFormulas.of(*item) for item in kernels.items())
         sparse = SparsePart(builder, self.workload, formulas)
         most = None if self.every_batch else MOST_WRITTEN
         return _write(sparse, DensePart(builder, self._dense), most=most)
@@ -94,6 +127,10 @@ class Templates:
     @cached_property
     def _dense(self) -> DenseCosts:
         return DenseCosts(self.workload, self.topology.hardware.gpu)
+
+
+def _is_replicated(key: GroupKey) -> bool:
+    return key.sharding_type is ShardingType.DATA_PARALLEL
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ from a plan's loads. Operations of a group that a plan does not have are left ou
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from itertools import accumulate, compress
+from typing import Any, NamedTuple, TypeAlias
 
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import NO_BASIS, Basis, CollectiveOp, Topology
@@ -164,8 +165,7 @@ class Exchange(NamedTuple):
     ranks: RankGroup
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TemplateOp:
+class TemplateOp(NamedTuple):
     """One operation, as ``Op``, with a formula for its duration."""
 
     name: str
@@ -207,3 +207,68 @@ class Template:
     launch_delay: Seconds
     like: LikeBatches | None = None
     """Batches that come on top; None: all are written."""
+
+    def some(self, groups: Collection[GroupKey]) -> "Template":
+        """Return the step of plans with at most some of its groups, as it is written for these.
+
+        But for what is written otherwise for them (``Templates.of``).
+        """
+        exist = [op.exists(groups) for op in self.ops]
+        place = list(accumulate(exist, initial=0))
+        others = {key for op in self.ops for key in op.part_of}.difference(groups)
+        ops = tuple(_cut(op, others, exist, place) for op in compress(self.ops, exist))
+        resources = tuple(dict.fromkeys(op.resource for op in ops))
+        like = self.like
+        if like is not None:
+            first, second, last = (place[number] for number in like[:3])
+            like = LikeBatches(first, second, last, like.left_out)
+        return replace(self, ops=ops, resources=resources, like=like)
+
+
+def _cut(
+    op: TemplateOp, others: Collection[GroupKey], exist: Sequence[bool], place: Sequence[int]
+) -> TemplateOp:
+    """Return an operation as it is in plans without some groups.
+
+    Parameters
+    ----------
+    op
+        The operation.
+    others
+        Groups that these plans have not.
+    exist, place
+        Which operations they have, and how many are before each.
+
+    """
+    changed: dict[str, Any] = {}
+    if op.after:
+        changed["after"] = tuple([
+            each if isinstance(each, Issued) else place[each]
+            for each in op.after
+            if isinstance(each, Issued) or exist[each]
+        ])
+    if op.after_previous:
+        before = tuple([place[each] for each in op.after_previous if exist[each]])
+        changed["after_previous"] = before
+    if op.launched_by is not None:
+        changed["launched_by"] = place[op.launched_by]
+    if op.work.amount.weights or op.work.where:
+        amount = _without(op.work.amount, others)
+        where = tuple([kernel for kernel in op.work.where if kernel[0] not in others])
+        if amount is not op.work.amount or where != op.work.where:
+            changed["work"] = replace(op.work, amount=amount, where=where)
+    if op.num_bytes.weights:
+        changed["num_bytes"] = _without(op.num_bytes, others)
+    if len(op.part_of) > 1:
+        changed["part_of"] = tuple([key for key in op.part_of if key not in others])
+    if op.joined:
+        changed["joined"] = tuple([key for key in op.joined if key not in others])
+    return op._replace(**changed) if changed else op
+
+
+def _without(amount: Linear, others: Collection[GroupKey]) -> Linear:
+    """Return a formula without the features of some groups, which are 0."""
+    if not any(feature.group in others for feature in amount.weights):
+        return amount
+    weights = {f: weight for f, weight in amount.weights.items() if f.group not in others}
+    return Linear(weights, amount.constant)

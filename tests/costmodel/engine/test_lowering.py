@@ -39,8 +39,8 @@ def test_the_step_of_some_groups_is_the_one_that_is_written_for_them_alone(
         if item[0].sharding_type is ShardingType.DATA_PARALLEL or drawn.random() < 0.5
     ]
     assume(some)
-    templates, columns = Templates(workload, topology), Columns.of(signature)
-    template, alone = templates.of(signature), templates.of(some)
+    columns = Columns.of(signature)
+    template, alone = (Templates(workload, topology).of(groups) for groups in (signature, some))
     _, rows = duration_rows(template, columns)
     present = {key for key, _ in some}
     own = [row for op, row in zip(template.ops, rows, strict=True) if op.exists(present)]

@@ -1,7 +1,10 @@
 """Steps as templates: what was written before, or is left out, changes nothing."""
 
+from itertools import compress
+
 from hypothesis import given, settings
-from strategies import Case, cases
+from hypothesis import strategies as st
+from strategies import Case, cases, fixed_cases
 
 from costmodel.engine.timer import Signature
 from costmodel.step.loads import GroupLoad, PlanLoads
@@ -14,11 +17,12 @@ def signature(groups: tuple[GroupLoad, ...]) -> Signature:
     return tuple((group.key, tuple(sorted(group.traffic))) for group in groups)
 
 
-@given(cases())
+@given(cases() | fixed_cases(), st.data())
 @SETTINGS
-def test_templates_written_before_change_nothing(case: Case) -> None:
+def test_templates_written_before_change_nothing(case: Case, data: st.DataObject) -> None:
     workload, topology, plan = case
-    some = signature(PlanLoads(workload, topology).groups(plan))
+    every = signature(PlanLoads(workload, topology).groups(plan))
     templates = Templates(workload, topology)
-    for groups in (some, some[1:], some):
+    some = st.lists(st.booleans(), min_size=len(every), max_size=len(every))
+    for groups in (every, *(tuple(compress(every, data.draw(some))) for _ in range(3)), every):
         assert templates.of(groups) == Templates(workload, topology).of(groups)
