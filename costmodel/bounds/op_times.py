@@ -73,30 +73,32 @@ class OpTimes:
         seconds[lookups.places] = lookups.constants + lookups.times * (longest + z[lookups.others])
         return seconds
 
-    def formulas(self, numbers: Sequence[int], z: Vector) -> tuple[Vector, Vector]:
-        """Return durations as constants and seconds per feature, by what bounds them at this z.
+    def formulas(self, numbers: Sequence[int], z: Vector) -> tuple[Vector, Vector, Vector]:
+        """Return durations of operations as formulas, by what bounds them at this z.
 
         Returns
         -------
-            Shapes (numbers,) and (numbers, features).
+            The constant of each, (numbers,); and seconds per feature, (features,): the sums of what
+            takes all ranks as long, and of all else.
 
         """
-        constants, factors = self._constants.copy(), np.ones(len(self.ops))
+        constants, factors = self._constants.copy(), np.zeros(len(self.ops))
+        places = [self._place[number] for number in numbers]
+        factors[places] = 1.0
         of_lines, starts, slopes = self._lines
         at = self._amounts[of_lines] @ z
         steepest = (starts + slopes * at[:, None]).argmax(axis=1)
         every = np.arange(len(of_lines))
-        constants[of_lines], factors[of_lines] = starts[every, steepest], slopes[every, steepest]
-        places = [self._place[number] for number in numbers]
-        weights = self._amounts[places] * factors[places, None]
+        constants[of_lines] = starts[every, steepest]
+        factors[of_lines] *= slopes[every, steepest]
         lookups = self._kernel_times
         constants[lookups.places] = lookups.constants
-        rows, which = np.nonzero(np.array(places)[:, None] == lookups.places)
-        rivals = lookups.rivals[which]
-        longest = rivals[np.arange(len(rows)), z[rivals].argmax(axis=1)]
-        weights[rows] = 0.0
-        weights[rows, longest] = weights[rows, lookups.others[which]] = lookups.times[which]
-        return constants[places], weights
+        times = factors[lookups.places] * lookups.times
+        factors[lookups.places] = 0.0
+        together, own = np.stack((factors * self._alike, factors * ~self._alike)) @ self._amounts
+        rivals = lookups.rivals[np.arange(len(times)), z[lookups.rivals].argmax(axis=1)]
+        np.add.at(own, np.append(rivals, lookups.others), np.append(times, times))
+        return constants[places], together, own
 
     def constant(self, number: int) -> Seconds:
         """Return what an operation takes whatever the features; of a collective, without bytes."""
@@ -111,6 +113,11 @@ class OpTimes:
     @cached_property
     def _place(self) -> dict[int, int]:
         return {number: place for place, number in enumerate(self.ops)}
+
+    @cached_property
+    def _alike(self) -> NDArray[np.bool_]:
+        """Which operations take all ranks as long, (operations,)."""
+        return np.array([takes_all_as_long(op) for op in self.ops.values()], dtype=bool)
 
     @cached_property
     def _linear(self) -> list[tuple[Seconds, Vector, Lines | None]]:

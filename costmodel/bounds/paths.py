@@ -15,7 +15,7 @@ from costmodel.base.ranges import flat
 from costmodel.base.units import Seconds
 from costmodel.bounds.feature_index import FeatureIndex, Vector
 from costmodel.bounds.longest_path import PathsToLast
-from costmodel.bounds.op_times import OpTimes, takes_all_as_long
+from costmodel.bounds.op_times import OpTimes
 from costmodel.bounds.precedence import compatible_ops, heaviest_compatible
 from costmodel.step.graph import HOST_THREADS, Resource
 from costmodel.step.groups import GroupKey
@@ -218,9 +218,7 @@ class StepGraph:
 
     def cycle(self, path: Sequence[int], z: Vector) -> WeightedCycle:
         """Return a path's weight as a function of z; lookups by what bounds them at this z."""
-        constants, weights = self._times.formulas(path, z)
-        alike = np.array([number in self._alike for number in path], dtype=bool)
-        together, own = weights[alike].sum(axis=0), weights[~alike].sum(axis=0)
+        constants, together, own = self._times.formulas(path, z)
         constant = float(constants.sum())
         return WeightedCycle(
             constant=constant,
@@ -229,11 +227,6 @@ class StepGraph:
             common=together + own * self.index.of_plan,
             lookups=self._lookups <= set(path),
         )
-
-    @cached_property
-    def _alike(self) -> set[int]:
-        """Numbers of what takes all ranks as long."""
-        return {number for number, op in self.ops.items() if takes_all_as_long(op)}
 
     @cached_property
     def _lookups(self) -> set[int]:

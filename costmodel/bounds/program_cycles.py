@@ -110,8 +110,7 @@ class ProgramCycles:
 
     def _cycle(self, path: tuple[list[int], Seconds], z: Vector, ranks: _Ranks) -> WeightedCycle:
         numbers, lags = path
-        constants, slopes = ranks.times.formulas(numbers, z)
-        alike = np.array([number in self._together for number in numbers], dtype=bool)[:, None]
+        constants, together, own_slopes = ranks.times.formulas(numbers, z)
         kinds = [self._ops[number].work.kind for number in numbers]
         exchanges = np.array([kind is WorkKind.EXCHANGE for kind in kinds], dtype=bool)
         lags += float(constants[exchanges].sum())
@@ -122,8 +121,8 @@ class ProgramCycles:
 
         return WeightedCycle(
             constant=min(map(least, ranks.cases)),
-            weights=np.where(alike, slopes, slopes * ranks.counted).sum(axis=0),
-            common=np.where(alike, slopes, slopes * self.index.of_plan).sum(axis=0),
+            weights=together + own_slopes * ranks.counted,
+            common=together + own_slopes * self.index.of_plan,
             floor=least(self._anywhere),
             lookups=self._lookups <= set(numbers),
         )
