@@ -32,7 +32,7 @@ from costmodel.engine.contraction import Contracted, Contraction
 from costmodel.step.cuts import GroupKernel
 from costmodel.step.groups import GroupKey
 from costmodel.step.synthesis import NUM_STEPS
-from costmodel.step.template import Issued, Template, TemplateOp, WorkKind
+from costmodel.step.template import Template, TemplateOp, WorkKind
 
 
 def step_of(template: Template, groups: Collection[GroupKey]) -> Template:
@@ -44,22 +44,13 @@ def step_of(template: Template, groups: Collection[GroupKey]) -> Template:
     """
     sure = {number for number, op in enumerate(template.ops) if op.exists(groups)}
     wanted = [n for n, op in enumerate(template.ops) if n in sure or (_lasts(op) and is_sure(op))]
-    place = {number: at for at, number in enumerate(wanted)}
+    place = {number: at for at, number in enumerate(wanted) if number in sure}
 
     def placed(number: int) -> TemplateOp:
         op = template.ops[number]
-        if number not in sure:
-            return op._replace(after=(), after_previous=(), launched_by=None)
-        events = (
-            each if isinstance(each, Issued) else place[each]
-            for each in op.after
-            if isinstance(each, Issued) or each in sure
-        )
-        return op._replace(
-            after=tuple(events),
-            after_previous=tuple(place[each] for each in op.after_previous if each in sure),
-            launched_by=None if op.launched_by is None else place[op.launched_by],
-        )
+        if number in sure:
+            return op.moved(place)
+        return op._replace(after=(), after_previous=(), launched_by=None)
 
     return replace(template, ops=tuple(map(placed, wanted)))
 

@@ -6,10 +6,10 @@ instead of numbers, over every sharding group that some plan may have. What come
 from a plan's loads. Operations of a group that a plan does not have are left out when it is timed.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import accumulate, compress
 from typing import Any, NamedTuple, TypeAlias
 
 from costmodel.base.units import Seconds
@@ -196,6 +196,37 @@ class TemplateOp(NamedTuple):
         several = not self.joined or sum(key in present for key in self.joined) > 1
         return several and (not self.part_of or any(key in present for key in self.part_of))
 
+    def moved(self, place: Mapping[int, int]) -> "TemplateOp":
+        """Return it in a step where operations are at other places; others are not waited for."""
+        if not self.after and not self.after_previous and self.launched_by is None:
+            return self
+        after = [
+            each if isinstance(each, Issued) else place[each]
+            for each in self.after
+            if isinstance(each, Issued) or each in place
+        ]
+        return self._replace(
+            after=tuple(after),
+            after_previous=tuple([place[each] for each in self.after_previous if each in place]),
+            launched_by=None if self.launched_by is None else place[self.launched_by],
+        )
+
+    def without(self, others: Collection[GroupKey]) -> "TemplateOp":
+        """Return it as it is in plans without some groups; it is in some of these."""
+        changed: dict[str, Any] = {}
+        if self.work.amount.weights or self.work.where:
+            amount = _without(self.work.amount, others)
+            where = tuple([kernel for kernel in self.work.where if kernel[0] not in others])
+            if amount is not self.work.amount or where != self.work.where:
+                changed["work"] = replace(self.work, amount=amount, where=where)
+        if self.num_bytes.weights:
+            changed["num_bytes"] = _without(self.num_bytes, others)
+        if len(self.part_of) > 1:
+            changed["part_of"] = tuple([key for key in self.part_of if key not in others])
+        if self.joined:
+            changed["joined"] = tuple([key for key in self.joined if key not in others])
+        return self._replace(**changed) if changed else self
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
@@ -213,57 +244,16 @@ class Template:
 
         But for what is written otherwise for them (``Templates.of``).
         """
-        exist = [op.exists(groups) for op in self.ops]
-        place = list(accumulate(exist, initial=0))
+        kept = [number for number, op in enumerate(self.ops) if op.exists(groups)]
+        place = {number: at for at, number in enumerate(kept)}
         others = {key for op in self.ops for key in op.part_of}.difference(groups)
-        ops = tuple(_cut(op, others, exist, place) for op in compress(self.ops, exist))
+        ops = tuple(self.ops[number].moved(place).without(others) for number in kept)
         resources = tuple(dict.fromkeys(op.resource for op in ops))
         like = self.like
         if like is not None:
-            first, second, last = (place[number] for number in like[:3])
+            first, second, last = (bisect_left(kept, number) for number in like[:3])
             like = LikeBatches(first, second, last, like.left_out)
         return replace(self, ops=ops, resources=resources, like=like)
-
-
-def _cut(
-    op: TemplateOp, others: Collection[GroupKey], exist: Sequence[bool], place: Sequence[int]
-) -> TemplateOp:
-    """Return an operation as it is in plans without some groups.
-
-    Parameters
-    ----------
-    op
-        The operation.
-    others
-        Groups that these plans have not.
-    exist, place
-        Which operations they have, and how many are before each.
-
-    """
-    changed: dict[str, Any] = {}
-    if op.after:
-        changed["after"] = tuple([
-            each if isinstance(each, Issued) else place[each]
-            for each in op.after
-            if isinstance(each, Issued) or exist[each]
-        ])
-    if op.after_previous:
-        before = tuple([place[each] for each in op.after_previous if exist[each]])
-        changed["after_previous"] = before
-    if op.launched_by is not None:
-        changed["launched_by"] = place[op.launched_by]
-    if op.work.amount.weights or op.work.where:
-        amount = _without(op.work.amount, others)
-        where = tuple([kernel for kernel in op.work.where if kernel[0] not in others])
-        if amount is not op.work.amount or where != op.work.where:
-            changed["work"] = replace(op.work, amount=amount, where=where)
-    if op.num_bytes.weights:
-        changed["num_bytes"] = _without(op.num_bytes, others)
-    if len(op.part_of) > 1:
-        changed["part_of"] = tuple([key for key in op.part_of if key not in others])
-    if op.joined:
-        changed["joined"] = tuple([key for key in op.joined if key not in others])
-    return op._replace(**changed) if changed else op
 
 
 def _without(amount: Linear, others: Collection[GroupKey]) -> Linear:
