@@ -5,11 +5,16 @@ which carries the JavaScript), so that it opens without a network; in a notebook
 charts.
 """
 
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, TypeAlias
 
-from costmodel.base.errors import MissingDependencyError
+from costmodel.base.errors import InputError, MissingDependencyError
+from planner.files.disk import make_folder, write_text
 
 Spec: TypeAlias = Mapping[str, Any]
 """A Vega-Lite specification, or one of Vega where ``$schema`` says so."""
@@ -66,11 +71,31 @@ def check_library() -> None:
 
 @cache
 def vega_bundle() -> str:
-    """Return Vega, Vega-Lite and vega-embed as one script, with nothing to load from elsewhere."""
+    """Return Vega, Vega-Lite and vega-embed as one script, with nothing to load from elsewhere.
+
+    Making it takes two seconds, so that it is kept in the user's cache.
+    """
     check_library()
     import vl_convert
 
+    kept = _cache(f"vega-{version('vl-convert-python')}.js")
+    if kept is not None and kept.is_file():
+        with suppress(OSError, UnicodeDecodeError):
+            return kept.read_text(encoding="utf-8")
     newest = vl_convert.get_vegalite_versions()[-1]
     # its stub has the snippet, which may be left out, as needed
-    bundle: str = vl_convert.javascript_bundle(vl_version=newest)  # type: ignore[call-arg]
-    return bundle.replace("</script", r"<\/script")
+    made: str = vl_convert.javascript_bundle(vl_version=newest)  # type: ignore[call-arg]
+    bundle = made.replace("</script", r"<\/script")
+    if kept is not None:
+        with suppress(InputError):  # it is made again next time
+            make_folder(kept.parent)
+            write_text(kept, bundle)
+    return bundle
+
+
+def _cache(name: str) -> Path | None:
+    """Return a file of the user's cache; None where there is no home, as in some containers."""
+    base, home = os.environ.get("XDG_CACHE_HOME"), os.environ.get("HOME")
+    if not base and not home:
+        return None
+    return Path(base or Path(home or "", ".cache"), "planner", name)
