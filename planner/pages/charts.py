@@ -79,8 +79,8 @@ def vega_bundle() -> str:
     import vl_convert
 
     kept = _cache(f"vega-{version('vl-convert-python')}.js")
-    if kept is not None and kept.is_file():
-        with suppress(OSError, UnicodeDecodeError):
+    if kept is not None:
+        with suppress(OSError, UnicodeDecodeError):  # not there yet, or cannot be read
             return kept.read_text(encoding="utf-8")
     newest = vl_convert.get_vegalite_versions()[-1]
     # its stub has the snippet, which may be left out, as needed
