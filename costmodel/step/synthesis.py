@@ -105,17 +105,17 @@ class Templates:
         if not kernels or self.topology.hardware.device is Device.CPU:
             return self._written(kernels)
         replicates = any(map(_is_replicated, kernels))
-        if not replicates and False not in self._widest and True in self._widest:
-            every, _ = self._widest[True]
-            sharded = {key: own for key, own in every.items() if not _is_replicated(key)}
-            self._widest[False] = sharded, self._written(sharded)
+        every, _ = self._widest.get(True, (kernels, None))
+        sharded = {key: own for key, own in every.items() if not _is_replicated(key)}
         known, template = self._widest.get(replicates, ({}, None))
-        if template is not None and kernels.items() <= known.items():
-            return template if len(kernels) == len(known) else template.some(kernels.keys())
-        template = self._written(kernels)
-        if len(kernels) > len(known):
-            self._widest[replicates] = kernels, template
-        return template
+        if template is None or not kernels.items() <= known.items():
+            # others without replicas are cut from the step of all these
+            wanted = sharded if not replicates and kernels.items() <= sharded.items() else kernels
+            template = self._written(wanted)
+            if len(wanted) > len(known):
+                self._widest[replicates] = wanted, template
+            known = wanted
+        return template if len(kernels) == len(known) else template.some(kernels)
 
     def _written(self, kernels: Kernels) -> Template:
         builder = StepBuilder(self.topology)
