@@ -123,11 +123,11 @@ def resolve(
 
 
 def _user_file(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """Return the user's file; nothing where there is no home, as in some containers."""
-    base, home = environment.get("XDG_CONFIG_HOME"), environment.get("HOME")
-    if not base and not home:
-        return ()
-    return (Path(base or Path(home or "", ".config")) / USER_FILE,)
+    """Return the user's file; nothing where there is no home."""
+    from planner.files.disk import user_path
+
+    folder = user_path(environment, "XDG_CONFIG_HOME", ".config")
+    return () if folder is None else (folder / USER_FILE,)
 
 
 def _read(path: Path) -> Mapping[str, str]:

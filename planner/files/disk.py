@@ -6,6 +6,7 @@ import shlex
 import stat
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -102,6 +103,17 @@ def _obstacle(path: Path) -> str:
     if hasattr(os, "statvfs") and os.statvfs(path).f_flag & os.ST_RDONLY:
         return os.strerror(errno.EROFS).lower()
     return os.strerror(errno.EACCES).lower()
+
+
+def user_path(environment: Mapping[str, str], variable: str, usual: str) -> Path | None:
+    """Return the user's folder that a variable names, or else a usual one in the home.
+
+    None where there is no home, as in some containers.
+    """
+    base, home = environment.get(variable), environment.get("HOME")
+    if not base and not home:
+        return None
+    return Path(base or Path(home or "", usual))
 
 
 def make_folder(path: str | Path) -> None:

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from costmodel.base.errors import InputError, MissingDependencyError
-from planner.files.disk import make_folder, write_text
+from planner.files.disk import make_folder, user_path, write_text
 
 Spec: TypeAlias = Mapping[str, Any]
 """A Vega-Lite specification, or one of Vega where ``$schema`` says so."""
@@ -78,24 +77,17 @@ def vega_bundle() -> str:
     check_library()
     import vl_convert
 
-    kept = _cache(f"vega-{version('vl-convert-python')}.js")
-    if kept is not None:
+    folder = user_path(os.environ, "XDG_CACHE_HOME", ".cache")
+    kept = folder and folder / "planner" / f"vega-{version('vl-convert-python')}.js"
+    if kept:
         with suppress(OSError, UnicodeDecodeError):  # not there yet, or cannot be read
             return kept.read_text(encoding="utf-8")
     newest = vl_convert.get_vegalite_versions()[-1]
     # its stub has the snippet, which may be left out, as needed
     made: str = vl_convert.javascript_bundle(vl_version=newest)  # type: ignore[call-arg]
     bundle = made.replace("</script", r"<\/script")
-    if kept is not None:
+    if kept:
         with suppress(InputError):  # it is made again next time
             make_folder(kept.parent)
             write_text(kept, bundle)
     return bundle
-
-
-def _cache(name: str) -> Path | None:
-    """Return a file of the user's cache; None where there is no home, as in some containers."""
-    base, home = os.environ.get("XDG_CACHE_HOME"), os.environ.get("HOME")
-    if not base and not home:
-        return None
-    return Path(base or Path(home or "", ".cache"), "planner", name)
