@@ -78,6 +78,18 @@ def interruptible(*, ending: bool = False) -> Iterator[Interrupt]:
         yield interrupt
 
 
+def told_by_another() -> Callable[[], bool]:
+    """Let signals only be noted, in a process that another one started; return whether one came.
+
+    Ctrl-C, which a terminal sends to both, is that other one's.
+    """
+    asked: list[int] = []
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in _ENDING:
+        signal.signal(number, lambda number, _: asked.append(number))
+    return lambda: bool(asked)
+
+
 def _raise(number: int, frame: FrameType | None) -> NoReturn:
     del frame
     raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)

@@ -9,21 +9,22 @@ Processes are spawned, as forks of a process with threads may hang: a script tha
 
 import multiprocessing
 import os
+import pickle
 import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
-from multiprocessing.synchronize import Event
 from threading import Lock, Thread, current_thread, main_thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from costmodel.base.errors import MachineError, PlannerError
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.workload import Workload
 from planner.environment.children import end_with, safe_path
+from planner.environment.interrupts import told_by_another
 from planner.files.disk import os_reason
 from planner.planning.in_turn import run_in_turn
 from planner.planning.search import Attempt, Search
@@ -31,6 +32,9 @@ from sharders.problem.sharding_problem import Progress, ShardingProblem
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
+
+_Workers: TypeAlias = "dict[Connection, tuple[int, SpawnProcess]]"
+"""The processes by what they are reached through, with their numbers."""
 
 SEEDS_APART = 1_000_003
 """Between processes: no two searches that a user is likely to start have a seed in common."""
@@ -51,8 +55,6 @@ class _ProcessTask:
     """How it is to search; until when, and whom it tells, the process adds itself."""
     deadline: Seconds
     """By the monotonic clock, which all processes share."""
-    parent: int
-    """The process that waits for the results, and with which this one ends."""
 
 
 @dataclass(slots=True)
@@ -95,51 +97,54 @@ def run_in_parallel(
     Raises
     ------
     MachineError
-        This machine has no room for what processes share, such as a /dev/shm to write to.
+        This machine starts no more processes.
     PlannerError
         As ``run_in_turn``.
 
     """
-    context = multiprocessing.get_context("spawn")
-    try:
-        with safe_path():  # the first event starts a process that keeps track of such things
-            stop = context.Event()
-    except OSError as error:
-        reason = f"{search.jobs} processes cannot share anything here: {os_reason(error)}"
-        raise MachineError(reason, "search without --jobs") from error
     task = _ProcessTask(
         names=tuple(names),
         workload=problem.workload,
         topology=problem.topology,
         search=_sent(search),
         deadline=time.monotonic() + search.seconds,
-        parent=os.getpid(),
     )
-    workers: dict[Connection, tuple[int, SpawnProcess]] = {}
-    with _uninterrupted(), safe_path():
-        for number in range(1, search.jobs):
-            ours, theirs = context.Pipe(duplex=False)
-            seed = search.seed + SEEDS_APART * number
-            own = replace(task, search=replace(task.search, seed=seed))
-            process = context.Process(target=_work, args=(own, theirs, stop), daemon=True)
-            process.start()
-            theirs.close()
-            workers[ours] = (number, process)
-    reported = _Reported(search)
-    listening = Thread(target=_listen, args=(workers, reported, stop, task.deadline), daemon=True)
+    message = pickle.dumps(task)
+    context = multiprocessing.get_context("spawn")
+    workers: _Workers = {}
     try:
-        listening.start()
+        with _uninterrupted(), safe_path():
+            for number in range(1, search.jobs):
+                ours, theirs = context.Pipe()
+                process = context.Process(
+                    target=_work, args=(number, os.getpid(), theirs), daemon=True
+                )
+                process.start()
+                theirs.close()
+                workers[ours] = (number, process)
+    except OSError as error:
+        _end(workers)
+        reason = f"{search.jobs} processes cannot be started here: {os_reason(error)}"
+        raise MachineError(reason, "search with fewer --jobs") from error
+    reported = _Reported(search)
+    leading = Thread(target=_lead, args=(workers, message, reported, task.deadline), daemon=True)
+    try:
+        leading.start()
         reported.found[0] = _found_here(names, problem, task, reported)
-        listening.join()
+        leading.join()
     except PlannerError:
-        listening.join()
+        leading.join()
         if not reported.attempts():
             raise
     finally:
-        for _, process in workers.values():
-            process.kill()
-            process.join()
+        _end(workers)
     return reported.attempts()
+
+
+def _end(workers: _Workers) -> None:
+    for _, process in workers.values():
+        process.kill()
+        process.join()
 
 
 def _sent(search: Search) -> Search:
@@ -172,20 +177,29 @@ def _found_here(
     return tuple(attempt for attempt in run_in_turn(names, problem, own) if attempt.plan)
 
 
-def _listen(
-    workers: "dict[Connection, tuple[int, SpawnProcess]]",
-    reported: _Reported,
-    stop: Event,
-    deadline: Seconds,
-) -> None:
+def _lead(workers: _Workers, message: bytes, reported: _Reported, deadline: Seconds) -> None:
+    """Send the processes what they are to do, and hear all until their results are there.
+
+    Many tables are more than a pipe holds. ``Process.start`` would wait for ever for a process to
+    take them that a signal ends before.
+    """
+    for end in workers:
+        with suppress(OSError):  # it has ended
+            end.send_bytes(message)
+    _listen(workers, reported, deadline)
+
+
+def _listen(workers: _Workers, reported: _Reported, deadline: Seconds) -> None:
     """Hear all processes until each has sent its results, or ended without.
 
     Nobody waits for one that has no plan when the time is over and this process has some.
     """
-    open_ends = list(workers)
+    open_ends, told = list(workers), False
     while open_ends and time.monotonic() < deadline + GRACE:
-        if reported.search.interrupted():
-            stop.set()
+        if reported.search.interrupted() and not told:
+            told = True
+            for _, process in workers.values():
+                process.terminate()  # it notes this, and sends what it has
         if 0 in reported.found and time.monotonic() > deadline:
             open_ends = [end for end in open_ends if workers[end][0] in reported.latest]
         for end in wait(open_ends, timeout=LOOK_EVERY):
@@ -194,7 +208,7 @@ def _listen(
             number, _ = workers[end]
             try:
                 reported.note(number, end.recv())
-            except EOFError:
+            except (EOFError, OSError):  # it has ended
                 open_ends.remove(end)
                 continue
             if number in reported.found:
@@ -214,28 +228,28 @@ def _uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _work(task: _ProcessTask, results: Connection, stop: Event) -> None:
-    """Search, report now and then, and send what was found: nothing if there is no plan."""
-    end_with(task.parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    asked: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+def _work(number: int, parent: int, leader: Connection) -> None:
+    """Do what the parent sends, report now and then, and send what was found, if anything was."""
+    end_with(parent)
+    interrupted = told_by_another()
+    task: _ProcessTask = leader.recv()
     reported = 0.0
 
     def watch(name: str, progress: Progress) -> None:
         nonlocal reported
         if time.monotonic() - reported > LOOK_EVERY:
             reported = time.monotonic()
-            results.send((name, progress))
+            leader.send((name, progress))
 
     problem = ShardingProblem.of(task.workload, task.topology)
     search = replace(
         task.search,
+        seed=task.search.seed + SEEDS_APART * number,
         time_limit=max(0.0, task.deadline - time.monotonic()),
-        interrupted=lambda: bool(asked) or stop.is_set(),
+        interrupted=interrupted,
         watch=watch,
     )
     found: tuple[Attempt, ...] = ()
     with suppress(PlannerError):
         found = run_in_turn(task.names, problem, search)
-    results.send(tuple(replace(attempt, error=None) for attempt in found if attempt.plan))
+    leader.send(tuple(replace(attempt, error=None) for attempt in found if attempt.plan))

@@ -4,22 +4,21 @@ import hashlib
 import json
 import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, fields, replace
-from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
-from costmodel.base.errors import InputError, PlannerError, Problem, UnknownNameError
+from costmodel.base.errors import InputError, MachineError, PlannerError, Problem, UnknownNameError
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile
 from costmodel.domain.workload import Workload
 from planner.environment.children import end_with, safe_path
-from planner.environment.interrupts import interruptible
+from planner.environment.interrupts import interruptible, told_by_another
 from planner.environment.settings import DEFAULT_HARDWARE
-from planner.files.disk import write_text
+from planner.files.disk import os_reason, write_text
 from planner.files.profiles import dump_profile, load_profile
 from planner.files.workload import load_workload
 from planner.files.workload_text import dump_workload
@@ -29,14 +28,16 @@ from planner.planning.search import Search, several, sharders_for
 from planner.sweeping.kept import FILE, kept_points, sweep_text_file
 from planner.sweeping.points import Sweep, SweepPoint
 
+_ENDED = "a process that planned a point was ended from outside, perhaps for want of memory"
+_FEWER = "sweep with fewer --jobs; with -o DIR, the same command plans only what is not done yet"
 _LOOK_EVERY: Seconds = 0.2
 """How often to look for an interrupt."""
 _NOT_OF_THE_PLAN = {"jobs", "storage", "began"} | {
     each.name for each in fields(Search) if callable(each.default)
 }
 """Fields of ``Search`` that do not say which plan is found: functions only tell and ask."""
-_stop: list[Event] = []
-"""In a process of the pool: set when the sweep is to end."""
+_told: list[Callable[[], bool]] = []
+"""In a process of the pool: asked whether the sweep is to end."""
 Done = Callable[[int, int, SweepPoint], None]
 """Told how many points are done, of how many, and the last one."""
 
@@ -213,21 +214,31 @@ def _planned_points(tasks: Sequence[_PointTask], search: Search) -> Iterator[Swe
 def _in_processes(
     tasks: Sequence[_PointTask], jobs: int, interrupted: Callable[[], bool]
 ) -> Iterator[SweepPoint]:
+    others = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
-    with safe_path():
-        stop = context.Event()
-        pool = ProcessPoolExecutor(
-            jobs, mp_context=context, initializer=_begin, initargs=(os.getpid(), stop)
-        )
-        futures = [pool.submit(_planned_in_process, task) for task in tasks]
+    try:
+        with safe_path():
+            pool = ProcessPoolExecutor(
+                jobs, mp_context=context, initializer=_begin, initargs=(os.getpid(),)
+            )
+            futures = [pool.submit(_planned_in_process, task) for task in tasks]
+    except OSError as error:
+        reason = f"{jobs} processes cannot be started here: {os_reason(error)}"
+        raise MachineError(reason, "sweep with fewer --jobs, or without") from error
     try:
         for future in _finished(futures, interrupted):
             point = future.result()
             if interrupted() or point is None:
                 return
             yield point
+    except BrokenProcessPool as error:
+        for process in set(multiprocessing.active_children()) - others:
+            process.kill()  # it may wait for ever for what the one that ended had locked
+        if not interrupted():  # by a signal that all processes got
+            raise MachineError(_ENDED, _FEWER) from error
     finally:
-        stop.set()
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()  # it notes this, and ends
         pool.shutdown(cancel_futures=True)
 
 
@@ -245,18 +256,17 @@ def _finished(
             continue
 
 
-def _begin(parent: int, stop: Event) -> None:
-    """Prepare a process of the pool: Ctrl-C, which a terminal sends to all, is the parent's."""
+def _begin(parent: int) -> None:
+    """Prepare a process of the pool."""
     end_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _stop.append(stop)
+    _told.append(told_by_another())
 
 
 def _planned_in_process(task: _PointTask) -> SweepPoint | None:
     """Plan a point in a process of the pool; None: it was stopped."""
-    (stop,) = _stop
-    point = _planned_point(task, stop.is_set)
-    return None if stop.is_set() else point
+    (told,) = _told
+    point = _planned_point(task, told)
+    return None if told() else point
 
 
 def _planned_point(task: _PointTask, interrupted: Callable[[], bool]) -> SweepPoint:

@@ -102,14 +102,25 @@ multiprocessing.synchronize.SemLock.__init__ = refuse
 @pytest.mark.usefixtures("directory")
 def test_nothing_can_be_written_at_all() -> None:
     printed = ("plan", "tables.yaml", "--gpus", "2", "--time-limit", "0.2", "--json")
-    for options in ((), ("--baseline", "none")):
+    for options in ((), ("--baseline", "none"), ("--jobs", "2")):
         done = shell('exec "$@"', *printed, *options, script=READ_ONLY + SCRIPT)
         assert done.returncode == 0, done.stderr
-    done = shell('exec "$@"', *printed[:-1], "--jobs", "2", script=READ_ONLY + SCRIPT)
+    grid = ("sweep", "tables.yaml", "--gpus", "2,4", "--hardware", "h100-sxm", "--jobs", "2")
+    done = shell('exec "$@"', *grid, script=READ_ONLY + SCRIPT)
     assert done.returncode == 3
     assert done.stderr.splitlines() == [
-        "error: 2 processes cannot share anything here: read-only file system",
-        "  hint: search without --jobs",
+        "error: 2 processes cannot be started here: read-only file system",
+        "  hint: sweep with fewer --jobs, or without",
+    ]
+
+
+@pytest.mark.usefixtures("directory")
+def test_too_few_open_files_for_many_processes() -> None:
+    done = shell('ulimit -n 24; exec "$@"', *PLAN, "--baseline", "none", "--jobs", "16")
+    assert done.returncode == 3
+    assert done.stderr.splitlines() == [
+        "error: 16 processes cannot be started here: too many open files",
+        "  hint: search with fewer --jobs",
     ]
 
 

@@ -54,8 +54,12 @@ def environment(directory: Path, **more: str) -> dict[str, str]:
 
 
 def planning(directory: Path, *arguments: str) -> subprocess.Popen[str]:
+    return begun(directory, "plan", "tables.yaml", *SEARCH, *arguments)
+
+
+def begun(directory: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(  # noqa: S603 - our own
-        command(directory, "plan", "tables.yaml", *SEARCH, *arguments),
+        command(directory, *arguments),
         cwd=directory, env=environment(directory), text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
@@ -70,6 +74,14 @@ def children(parent: int) -> list[int]:
 def alive(process: int) -> bool:
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def searches(process: int) -> bool:
+    """Return whether a process is one of ``--jobs``, not one that keeps track of them."""
+    try:
+        return "spawn_main" in Path(f"/proc/{process}/cmdline").read_text()
     except OSError:
         return False
 
@@ -145,12 +157,36 @@ def test_children_end_with_their_parent(
 
 
 @needs_proc
-@pytest.mark.slow
-def test_sigterm_to_the_whole_group_keeps_the_plan(directory: Path) -> None:
-    # as Slurm does, and `timeout`: the children get the signal, too
+@pytest.mark.parametrize("seconds", [0.0, 4.0], ids=["starting", "at work"])
+def test_sigterm_to_the_whole_group_keeps_the_plan(directory: Path, seconds: float) -> None:
+    # as Slurm does, and `timeout`: the children get the signal, too, at any moment
     running = planning(directory, "--jobs", "2", *ENDLESS, "--baseline", "none")
-    time.sleep(8)
+    assert soon(iter(lambda: any(map(searches, children(running.pid))), None))
+    time.sleep(seconds)
     os.killpg(running.pid, signal.SIGTERM)
     said = running.communicate(timeout=WAIT)[1]
     assert running.returncode == 143, said
     assert (directory / "plan.json").exists()
+
+
+@needs_proc
+@pytest.mark.parametrize(
+    ("number", "code", "last"),
+    [(signal.SIGTERM, 143, "interrupted: the same command"), (signal.SIGKILL, 3, "fewer --jobs")],
+    ids=["whole group", "one"],
+)
+def test_a_sweep_whose_processes_end_says_so(
+    directory: Path, number: signal.Signals, code: int, last: str
+) -> None:
+    running = begun(
+        directory, "sweep", "tables.yaml", "--gpus", "16,32,64", "--hardware", "h100-sxm",
+        "--max-plans", "1000000000", "--jobs", "2", "-o", "kept",
+    )  # fmt: skip
+    assert soon(iter(lambda: any(map(searches, children(running.pid))), None))
+    if number == signal.SIGTERM:
+        os.killpg(running.pid, number)
+    else:
+        os.kill(next(filter(searches, children(running.pid))), number)
+    said = running.communicate(timeout=WAIT)[1]
+    assert running.returncode == code, said
+    assert last in said.splitlines()[-1]
