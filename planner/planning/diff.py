@@ -11,6 +11,7 @@ from costmodel.engine.objective import Objective
 from planner.planning.api import Planned, load_plan
 from planner.planning.confidence import probability_faster
 from planner.planning.report import Report
+from planner.show.format import count, duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,12 @@ class PlanDiff:
     """Which of workload, machine and ranks the plans are not for the same of."""
     other_model: str = ""
     """How the models that the plans are for differ; empty: they do not."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<PlanDiff: {duration(self.old.expected)} to {duration(self.new.expected)} a step, "
+            f"{count(len(self.changes), 'table')} changed, {self.num_unchanged:,} not>"
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:

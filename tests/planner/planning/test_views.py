@@ -289,7 +289,10 @@ def test_what_two_plans_differ_in_is_named_with_the_tables_that_go_with_it(
     assert moved
     assert diff.differ_in == ("ranks",)
     assert f": other ranks and {moved} tables sharded otherwise for that" in total
-    assert planner.compare_plans(planned, planned).differ_in == ()
+    same = planner.compare_plans(planned, planned)
+    assert same.differ_in == ()
+    assert repr(same).endswith(" a step, 0 tables changed, 12 not>")
+    assert len(repr(same)) < 150
 
 
 def test_steps_of_more_samples_are_compared_by_samples_per_second(
