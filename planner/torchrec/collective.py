@@ -19,15 +19,15 @@ Answer = TypeVar("Answer")
 def shared_question(
     topology: Topology, local_batch_size: int, read: Callable[[], ModelTables | None]
 ) -> Question:
-    """Return what all ranks must agree on; rank 0 refuses a model that cannot be read."""
+    """Return what all ranks must agree on; a model that cannot be read is refused on all."""
     try:
         model = read()
         tables: object = tuple(
             (table.name, table.num_embeddings, table.embedding_dim)
             for table in (model.tables if model else ())
         )
-    except PlannerError as error:
-        tables = str(error)
+    except Exception as error:  # noqa: BLE001 - whatever it is, other ranks must not hang
+        tables = f"{type(error).__name__}: {error}"
     return (
         ("the world size", topology.world_size),
         ("the local world size", topology.local_world_size),
@@ -86,4 +86,4 @@ def _check_agreement(questions: Sequence[Question]) -> None:
 
 def _short(value: object) -> str:
     text = str(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return text if isinstance(value, str) or len(text) <= 80 else f"{text[:77]}..."

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +15,33 @@ from torchrec.distributed.planner.types import PlannerError as TorchRecError
 from torchrec.distributed.sharding_plan import get_default_sharders
 
 from costmodel.base.errors import InputError, Problem
-from costmodel.domain.workload import Workload
+from costmodel.domain.workload import DenseModel, Workload
 from planner.torchrec.exchange import DEVICE, placed
 from planner.torchrec.model_reading import read_model
 from planner.torchrec.modules import ModelReading
 
 
-def read_factory(spec: str, local_batch_size: int | None = None) -> tuple[Workload, dict[str, Any]]:
+def read_factory(
+    spec: str, local_batch_size: int | None = None, dense: DenseModel | None = None
+) -> tuple[Workload, dict[str, Any]]:
     """Return the workload of the model that ``module:function`` returns, and its tables' places.
 
     The module is looked for in the working directory, too. Read for CUDA; kernels in host memory
     are left out, as in a workload file that names none. The places are as a plan file has them.
+    Without a dense model the model's linear layers are read.
 
     Raises
     ------
     InputError
-        There is no such function, it returns no module, or one that cannot be planned.
+        There is no such function, it needs arguments or returns no module, or one that cannot be
+        planned.
 
     """
     batch = local_batch_size or BATCH_SIZE
     model = _factory(spec)()
     if not isinstance(model, nn.Module):
         raise _refused(spec, f"it returns a {type(model).__name__}, not a torch.nn.Module")
-    reading = ModelReading(compute_device=DEVICE, local_batch_size=batch)
+    reading = ModelReading(compute_device=DEVICE, local_batch_size=batch, dense=dense)
     try:
         read = read_model(model, get_default_sharders(), reading)
     except TorchRecError as error:
@@ -67,6 +72,10 @@ def _factory(spec: str) -> Callable[[], object]:
             raise _refused(spec, f"no module `{error.name}` is found") from error
     if not callable(found):
         raise _refused(spec, f"`{module}` has no function `{function}`")
+    try:
+        signature(found).bind()
+    except TypeError as error:
+        raise _refused(spec, f"it is called without arguments: {error}") from error
     factory: Callable[[], object] = found
     return factory
 

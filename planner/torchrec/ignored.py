@@ -5,9 +5,12 @@ from typing import Any
 
 from torchrec.distributed.planner import constants
 from torchrec.distributed.planner.types import Topology
+from torchrec.distributed.types import ShardingPlan
 
+from costmodel.domain.plan import ComputeKernel
+from planner.show.format import count
 from planner.torchrec.communication import own_sharder, table_output, wire_types
-from planner.torchrec.model_reading import offered_kernels, planned_kernels
+from planner.torchrec.model_reading import offered_kernels, optimizer_name, planned_kernels
 from planner.torchrec.modules import FoundTable, ModelReading, full_name, namesakes
 from planner.torchrec.settings import WRAPPERS, argument_defaults, unheeded, unheeded_fields
 
@@ -90,6 +93,28 @@ def planned_roughly(topology: Topology, found: Sequence[FoundTable]) -> list[Sai
     ours = [each for each in found if not each.unmodelled]
     rough += [said for each in ours for said in _left_out(each, topology.compute_device)]
     return [*dict.fromkeys(rough), *_mixed(ours)]
+
+
+def optimizers_left_out(plan: ShardingPlan, found: Sequence[FoundTable]) -> str:
+    """Return which tables the plan replicates, and an optimizer in the backward was to update.
+
+    TorchRec makes parameters of their own of them, which know nothing of what
+    ``apply_optimizer_in_backward`` or ``fused_params`` have set. Empty: there are none.
+    """
+    replicated = [each.fqn for each in found if optimizer_name(each) and _is_dense(plan, each)]
+    if not replicated:
+        return ""
+    return (
+        f"the optimizer in the backward does not update {count(len(replicated), 'table')}"
+        f"{_listed(replicated)} of the plan, replicated (data_parallel) as they are: the training "
+        "loop's dense optimizer must have their parameters; sharding_types without data_parallel "
+        "in their ParameterConstraints avoid it"
+    )
+
+
+def _is_dense(plan: ShardingPlan, found: FoundTable) -> bool:
+    sharding = plan.plan.get(found.path, {}).get(found.name)
+    return sharding is not None and sharding.compute_kernel == ComputeKernel.DENSE.value
 
 
 def _left_out(found: FoundTable, compute_device: str) -> Iterator[Said]:

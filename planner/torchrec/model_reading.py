@@ -19,6 +19,7 @@ from planner.torchrec.communication import (
     output_type,
     wire_types,
 )
+from planner.torchrec.dense_layers import dense_model
 from planner.torchrec.error_types import INPUT_VALIDATION, refusing
 from planner.torchrec.modules import (
     FoundTable,
@@ -94,13 +95,15 @@ def read_model(
     Raises
     ------
     torchrec.distributed.planner.types.PlannerError
-        An unsupported type of table, or constraints that leave nothing.
+        An unsupported type of table, constraints that leave nothing, or linear layers that no
+        dense model can have, where none is given.
 
     """
     found = find_tables(module, sharders, reading)
     if not found:
         return None
-    return _assembled(found, reading, _dense_model(module, {each.path for each in found}))
+    dense = reading.dense or dense_model(module, {each.path for each in found})
+    return _assembled(found, reading, dense)
 
 
 def read_options(options: Sequence[Any], reading: ModelReading) -> ModelTables:
@@ -235,7 +238,10 @@ def _cache_load_factor(found: FoundTable, kernels: Sequence[ComputeKernel]) -> f
     share = fused_params(found).get("cache_load_factor") if own is None else own
     beyond = share is not None and (share <= 0 or (own is not None and own >= 1))
     if beyond and ComputeKernel.FUSED_UVM_CACHING in kernels:
-        raise ValueError(f"the load factor of its UVM cache must be between 0 and 1, got {share}")
+        raise ValueError(
+            f"the load factor of its UVM cache must be between 0 and 1, got {share}; "
+            'compute_kernels=["fused"] plans without a cache'
+        )
     return share or None
 
 
@@ -368,24 +374,13 @@ def _table_optimizer(found: FoundTable) -> Optimizer:
 
     FBGEMM's default is SGD.
     """
-    classes = getattr(found.parameter, "_optimizer_classes", None)
-    name = classes[0].__name__ if classes else "SGD"
-    if not classes:
-        name = getattr(fused_params(found).get("optimizer"), "name", "SGD")
+    name = optimizer_name(found) or "SGD"
     return _OPTIMIZERS.get(name.lower().replace("_", ""), Optimizer.ADAM)
 
 
-def _dense_model(module: nn.Module, embedding_paths: set[str]) -> DenseModel:
-    """Return the model's linear layers as MLPs: those below ``dense_arch`` are the bottom."""
-    layers = [
-        (path, layer)
-        for path, layer in module.named_modules()
-        if isinstance(layer, nn.Linear) and path not in embedding_paths
-    ]
-    bottom = [layer for path, layer in layers if "dense_arch" in path]
-    top = [layer for path, layer in layers if "dense_arch" not in path]
-    return DenseModel(
-        num_dense_features=bottom[0].in_features if bottom else 1,
-        bottom_mlp=tuple(layer.out_features for layer in bottom),
-        top_mlp=tuple(layer.out_features for layer in top) or (1,),
-    )
+def optimizer_name(found: FoundTable) -> str:
+    """Return the optimizer that updates a table in the backward; empty: none was asked for."""
+    classes = getattr(found.parameter, "_optimizer_classes", None)
+    if classes:
+        return str(classes[0].__name__)
+    return str(getattr(fused_params(found).get("optimizer"), "name", ""))

@@ -14,6 +14,7 @@ from torchrec.modules.embedding_modules import (
 )
 
 from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.workload import DenseModel
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.settings import WRAPPERS
 
@@ -40,6 +41,8 @@ class ModelReading:
     """``ParameterSharding`` of tables that have one already, by module path and table."""
     stashes: bool = True
     """Whether the training loop stashes the weights of tables whose configuration says so."""
+    dense: DenseModel | None = None
+    """The dense model; None: the model's linear layers are read."""
 
     def constraint(self, path: str, table: str) -> Any:  # noqa: ANN401 - ParameterConstraints
         """Return a table's constraint, the one by path first; None: it has none."""

@@ -66,7 +66,7 @@ def export_plan(
     said = file.torchrec or {"device": DEVICE, "tables": {}}
     places, left_out = said["tables"], said.get("left_out", ())
     if factory is not None:
-        workload, read = read_factory(factory, file.workload.local_batch_size)
+        workload, read = read_factory(factory, file.workload.local_batch_size, file.workload.dense)
         _check_same_tables(file.workload, workload.tables)
         places = {name: {**places.get(name, {}), **at} for name, at in read["tables"].items()}
         left_out = read.get("left_out", ())
@@ -94,7 +94,7 @@ def import_plan(
 ) -> PlanFile:
     """Return the plan that ``torch.save(plan, path)`` wrote, as a plan file's content.
 
-    Tables that list no compute kernels may have any.
+    Tables may have the sharding types and compute kernels that they have there.
 
     Parameters
     ----------
@@ -137,7 +137,11 @@ def load_torchrec_plan(
     file = load_plan_file(path)
     said = file.torchrec or {"device": DEVICE, "tables": {}}
     device = compute_device or said["device"]
-    reading = ModelReading(compute_device=device, local_batch_size=file.workload.local_batch_size)
+    reading = ModelReading(
+        compute_device=device,
+        local_batch_size=file.workload.local_batch_size,
+        dense=file.workload.dense,
+    )
     model = read_model(module, sharders, reading)
     unmodelled = () if model is None else [each.fqn for each in model.others]
     _check_complete([*said.get("left_out", ()), *unmodelled])
@@ -160,12 +164,12 @@ def save_plan(path: str | Path, solution: "Solution") -> None:
     """
     ours = [(location.module, location.table) for location in solution.locations.values()]
     plan = only_tables(solution.torchrec_plan, ours)
-    _, besides = take_torchrec_plan(plan, solution.workload, solution.topology)
+    kept, besides = take_torchrec_plan(plan, solution.workload, solution.topology)
     left_out = list(_others(solution.torchrec_plan, frozenset(ours)))
     if left_out:
         besides["left_out"] = left_out
     file = PlanFile(
-        plan=solution.plan,
+        plan=replace(kept, tables=tuple(map(_with_some_cache, kept.tables))),
         workload=solution.workload,
         hardware=solution.hardware,
         sharder=solution.sharder,
@@ -176,10 +180,19 @@ def save_plan(path: str | Path, solution: "Solution") -> None:
 
 
 def _allowing(sharding: TableSharding, table: EmbeddingTable) -> EmbeddingTable:
-    kernel = sharding.compute_kernel
-    if table.compute_kernels or kernel in allowed_kernels(table, sharding.sharding_type):
-        return table
-    return replace(table, compute_kernels=(kernel,))
+    """Return the table, with the sharding type and the kernel that a plan has among its own."""
+    kind, kernel = sharding.sharding_type, sharding.compute_kernel
+    kinds, kernels = table.sharding_types, table.compute_kernels
+    if kinds and kind not in kinds:
+        kinds = (*kinds, kind)
+    if kernel not in {*kernels, *allowed_kernels(table, kind)}:
+        kernels = (*kernels, kernel)
+    return replace(table, sharding_types=kinds, compute_kernels=kernels)
+
+
+def _with_some_cache(sharding: TableSharding) -> TableSharding:
+    """Return the sharding without a share of 0, which only kernels without a cache can have."""
+    return replace(sharding, cache_load_factor=sharding.cache_load_factor or None)
 
 
 def _others(plan: TorchRecPlan, tables: frozenset[tuple[str, str]]) -> Iterator[str]:

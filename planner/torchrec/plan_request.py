@@ -65,6 +65,7 @@ class PlanRequest:
             batches=batches,
             fixed=self.fixed.plan,
             stashes=self.pipeline is Pipeline.SPARSE_DIST,
+            dense=self.dense,
         )
 
     def read(
@@ -91,7 +92,7 @@ class PlanRequest:
             return Workload(
                 name="model",
                 tables=model.tables,
-                dense=self.dense or model.dense,
+                dense=model.dense,
                 local_batch_size=self.local_batch_size,
                 pipeline=self.pipeline,
                 gradient_accumulation_steps=self.gradient_accumulation_steps,

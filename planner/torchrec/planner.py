@@ -37,7 +37,13 @@ from planner.planning.plugins import AUTO
 from planner.planning.search import Search
 from planner.torchrec.collective import Question, plan_together, shared_question
 from planner.torchrec.error_types import INPUT_VALIDATION
-from planner.torchrec.ignored import ignored_settings, planned_roughly, unmatched, warning
+from planner.torchrec.ignored import (
+    ignored_settings,
+    optimizers_left_out,
+    planned_roughly,
+    unmatched,
+    warning,
+)
 from planner.torchrec.modules import FoundTable, constraints_by_name, every_table, on_device
 from planner.torchrec.observed_inputs import SampleBatch, to_batches
 from planner.torchrec.options import called_back, chosen_options, loaded_options
@@ -251,7 +257,11 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             time_limit=self._search.time_limit,
         )
         outcome = planned_around(request, model, others, reserved, self._sharder, self._search)
-        return self._reported(outcome, module, sharders, started)
+        reported = self._reported(outcome, module, sharders, started)
+        said = optimizers_left_out(reported.plan, model.found)
+        if said:
+            _LOGGER.warning("%s", said)
+        return reported
 
     def _reported(
         self, outcome: PlanOutcome, module: nn.Module, sharders: Sequence[Any], started: Seconds

@@ -111,7 +111,9 @@ def to_topology(topology: TorchRecTopology, profile: HardwareProfile) -> Topolog
     host = min(float(device.storage.ddr) for device in topology.devices)
     own = device_bytes(topology)
     local = node_size(topology)
-    with refusing("the topology"):
+    hosts = local // topology.local_world_size
+    nodes = f", whose pod_size {hosts} makes nodes of {local} ranks" if hosts > 1 else ""
+    with refusing(f"the topology{nodes}"):
         return Topology(
             hardware=replace(
                 profile,

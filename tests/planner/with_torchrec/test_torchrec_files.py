@@ -4,15 +4,36 @@ import pytest
 
 pytest.importorskip("torchrec", reason="torchrec is not installed")
 
+import torch
+import torchrec_cases
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import CacheParams
-from torchrec_cases import Model, bags, beside_fused, cases, embedding_bags, on_ranks, table
+from torchrec_cases import (
+    Model,
+    bags,
+    beside_fused,
+    cases,
+    embedding_bags,
+    on_ranks,
+    solved,
+    table,
+    too_wide,
+)
 
 import planner
 from costmodel.base.errors import PlanMismatchError
-from planner.torchrec import IterationTimePlanner, export_plan, load_torchrec_plan, save_plan
+from costmodel.domain.workload import DenseModel
+from planner.planning.api import judge
+from planner.torchrec import (
+    IterationTimePlanner,
+    export_plan,
+    import_plan,
+    load_torchrec_plan,
+    read_factory,
+    save_plan,
+)
 
 SHARDERS = [EmbeddingBagCollectionSharder()]
 
@@ -67,6 +88,47 @@ def test_caches_in_a_file_are_as_large_as_they_were_predicted(
     ] * 2
 
 
+@pytest.mark.parametrize(("share", "kept"), [(0.05, 0.05), (0.0, None)])
+def test_cache_parameters_of_tables_without_a_cache_survive_the_file(
+    tmp_path: Path, share: float, kept: float | None
+) -> None:
+    params = CacheParams(load_factor=share)
+    fused = ParameterConstraints(compute_kernels=["fused"], cache_params=params)
+    made = IterationTimePlanner(
+        on_ranks(2, 2, "cuda"), 64, constraints={"a": fused}, sharder="cost_greedy"
+    )
+    plan = made.plan(bags(table("a")), SHARDERS)
+    assert plan.plan[""]["a"].cache_params == params
+    save_plan(tmp_path / "plan.json", solved(made))
+    exported = export_plan(tmp_path / "plan.json", tmp_path / "plan.pt").plan[""]["a"]
+    assert exported.cache_params == CacheParams(load_factor=kept)
+
+
+@pytest.mark.parametrize(
+    ("factory", "kind", "kernel"),
+    [
+        ("embedding_bags", "grid_shard", "fused"),
+        ("embedding_bags", "row_wise", "fused_uvm"),
+        ("Wrapped", "row_wise", "fused"),
+    ],
+)
+def test_what_only_a_constraint_may_ask_for_is_judged(
+    tmp_path: Path, factory: str, kind: str, kernel: str
+) -> None:
+    workload, _ = read_factory(f"torchrec_cases:{factory}", 64)
+    first = ("t0", "t1", "t2")
+    asked = ParameterConstraints(sharding_types=[kind], compute_kernels=[kernel], min_partition=4)
+    made = IterationTimePlanner(
+        on_ranks(4, 2, "cuda"), 64, constraints=dict.fromkeys(first, asked), sharder="cost_greedy"
+    )
+    plan = made.plan(getattr(torchrec_cases, factory)(), get_default_sharders())
+    torch.save(plan, tmp_path / "plan.pt")
+    file = import_plan(tmp_path / "plan.pt", workload, solved(made).topology, "h100-sxm")
+    judged = judge(file).plan
+    assert [judged.table(name).sharding_type for name in first] == [kind] * 3
+    assert [judged.table(name).compute_kernel for name in first] == [kernel] * 3
+
+
 def test_tables_that_only_torchrec_planned_are_missed_where_all_are_wanted(tmp_path: Path) -> None:
     file, module, sharders = tmp_path / "plan.json", beside_fused(), get_default_sharders()
     made = IterationTimePlanner(on_ranks(2, 2, "cuda"), 64, timeout_seconds=0.1)
@@ -82,6 +144,18 @@ def test_tables_that_only_torchrec_planned_are_missed_where_all_are_wanted(tmp_p
         with pytest.raises(PlanMismatchError, match=r"that no plan file keeps: `fused\.b`"):
             loading()
     assert not (tmp_path / "plan.pt").exists()
+
+
+def test_layers_of_the_model_are_not_read_where_the_file_has_some(tmp_path: Path) -> None:
+    made = IterationTimePlanner(
+        on_ranks(2, 2, "cuda"), 64, dense=DenseModel(top_mlp=(1,)), sharder="cost_greedy"
+    )
+    plan = made.plan(too_wide(), SHARDERS)
+    file = tmp_path / "plan.json"
+    save_plan(file, solved(made))
+    assert load_torchrec_plan(file, too_wide(), SHARDERS) == plan
+    exported = export_plan(file, tmp_path / "plan.pt", factory="torchrec_cases:too_wide")
+    assert exported == plan
 
 
 def test_the_command_line_tools_read_it(file: Path) -> None:

@@ -6,6 +6,7 @@ pytest.importorskip("torchrec", reason="torchrec is not installed")
 
 import torch
 import torch.distributed as dist
+from fbgemm_gpu.split_embedding_configs import EmbOptimType
 from torch.distributed.optim import _apply_optimizer_in_backward as apply_in_backward
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import EmbeddingShardingPlanner
@@ -111,8 +112,6 @@ def test_the_optimizer_is_read_off_parameters_or_fused_parameters() -> None:
     planner = IterationTimePlanner(gpus(), 64, timeout_seconds=0.1)
     planner.plan(module, SHARDERS)
     assert solved(planner).workload.optimizer is Optimizer.SGD
-    from fbgemm_gpu.split_embedding_configs import EmbOptimType
-
     fused = EmbeddingBagCollectionSharder(fused_params={"optimizer": EmbOptimType.ADAM})
     planner.plan(module, [fused])
     assert solved(planner).workload.optimizer is Optimizer.ADAM
@@ -325,3 +324,26 @@ def test_a_plan_of_ones_own_in_a_job_is_warned_of(
         monkeypatch.setattr(dist, name, lambda value=value: value)
     planner.plan(bags(table("a")), SHARDERS)
     assert "plan() on rank 1 of 2: ranks may find different plans" in caplog.text
+
+
+@pytest.mark.parametrize("by_sharder", [False, True])
+def test_replicated_tables_whose_optimizer_is_in_the_backward_are_told(
+    caplog: pytest.LogCaptureFixture, *, by_sharder: bool
+) -> None:
+    module = bags(table("a"), table("b"), table("c"))
+    fused = {"optimizer": EmbOptimType.EXACT_ADAGRAD} if by_sharder else None
+    if not by_sharder:
+        apply_in_backward(torch.optim.Adagrad, module.parameters(), {"lr": 0.1})
+    kinds = of_types(a="data_parallel", b="table_wise", c="data_parallel")
+    planner = IterationTimePlanner(gpus(), 64, constraints=kinds, sharder="cost_greedy")
+    planner.plan(module, [EmbeddingBagCollectionSharder(fused_params=fused)])
+    (told,) = (r.getMessage() for r in caplog.records if "optimizer" in r.getMessage())
+    assert told.startswith("the optimizer in the backward does not update 2 tables (.a, .c)")
+    assert "sharding_types without data_parallel" in told
+
+
+def test_replicated_tables_of_the_dense_optimizer_are_not(caplog: pytest.LogCaptureFixture) -> None:
+    kinds = of_types(a="data_parallel")
+    planner = IterationTimePlanner(gpus(), 64, constraints=kinds, sharder="cost_greedy")
+    planner.plan(bags(table("a")), SHARDERS)
+    assert "replicated" not in caplog.text

@@ -17,6 +17,7 @@ from torchrec.distributed.planner.types import (
 from torchrec.distributed.types import CacheParams, ShardingPlan
 from torchrec_cases import (
     GIB,
+    META,
     QUIET,
     ROWS,
     SHARDERS,
@@ -25,10 +26,15 @@ from torchrec_cases import (
     features,
     gpus,
     on_ranks,
+    planner,
+    solved,
     table,
 )
 
-from planner.torchrec import IterationTimePlanner
+from costmodel.base.errors import InputError
+from costmodel.domain.workload import DenseModel
+from planner.torchrec import IterationTimePlanner, read_factory
+from planner.torchrec.collective import shared_question
 from planner.torchrec.error_types import INPUT_VALIDATION
 
 
@@ -243,7 +249,8 @@ def test_a_cache_of_nothing_or_of_everything_is_refused(share: float) -> None:
     # as by TorchRec, of which some versions say so
     params = CacheParams(load_factor=share)
     cached = ParameterConstraints(compute_kernels=["fused_uvm_caching"], cache_params=params)
-    with pytest.raises(PlannerError, match=r"table `a`: .* between 0 and 1, got") as raised:
+    said = r"table `a`: .* between 0 and 1, got .*; compute_kernels=\[.fused.\] plans without"
+    with pytest.raises(PlannerError, match=said) as raised:
         IterationTimePlanner(gpus(), 64, constraints={"a": cached}).plan(bags(table("a")), SHARDERS)
     assert raised.value.error_type is INPUT_VALIDATION
 
@@ -307,3 +314,55 @@ def test_a_collective_plan_needs_a_process_group() -> None:
     assert not dist.is_initialized()
     with pytest.raises(PlannerError, match="init_process_group"):
         IterationTimePlanner(gpus(), 64).collective_plan(embedding_bags(), SHARDERS)
+
+
+def with_layers(*layers: torch.nn.Module) -> torch.nn.Module:
+    return torch.nn.Sequential(bags(table("a")), *layers)
+
+
+@pytest.mark.parametrize(
+    ("widths", "problem"),
+    [([2_000_000], "widths of top_mlp must be at most"), ([8] * 1_100, "layers of top_mlp must")],
+)
+def test_layers_that_cannot_be_counted_are_refused_unless_others_are_given(
+    widths: list[int], problem: str
+) -> None:
+    layers = (torch.nn.Linear(8, width, device=META) for width in widths)
+    module = with_layers(*layers)
+    with pytest.raises(
+        PlannerError, match=rf"linear layers.*dense=DenseModel.*{problem}"
+    ) as raised:
+        planner().plan(module, SHARDERS)
+    assert raised.value.error_type is INPUT_VALIDATION
+    made, dense = planner(dense=DenseModel(top_mlp=(3, 1))), DenseModel(top_mlp=(3, 1))
+    made.plan(module, SHARDERS)
+    assert solved(made).workload.dense == dense
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about these layers
+def test_layers_without_weights_are_no_work() -> None:
+    pairs = [(0, 4), (8, 5), (3, 0)]
+    layers = [torch.nn.Linear(*each, device=META) for each in pairs]
+    made = planner()
+    made.plan(with_layers(*layers, torch.nn.LazyLinear(7, device=META)), SHARDERS)
+    assert solved(made).workload.dense.top_mlp == (5,)
+
+
+@pytest.mark.parametrize(
+    ("factory", "problem"),
+    [
+        ("too_wide", r"linear layers.*dense=DenseModel.*widths of top_mlp must be at most"),
+        ("on_ranks", "it is called without arguments: missing a required argument: 'world_size'"),
+    ],
+)
+def test_functions_whose_model_cannot_be_read_are_refused(factory: str, problem: str) -> None:
+    with pytest.raises(InputError, match=f"no model can be read from .*{factory}`: .*{problem}"):
+        read_factory(f"torchrec_cases:{factory}")
+
+
+@pytest.mark.parametrize("error", [PlannerError("it is odd"), RuntimeError("it is odd")])
+def test_a_rank_that_cannot_read_the_model_tells_the_others(error: Exception) -> None:
+    def read() -> None:
+        raise error
+
+    assert "it is odd" in str(dict(shared_question(gpus(), 64, read))["the list of tables"])

@@ -8,7 +8,12 @@ import pytest
 pytest.importorskip("torchrec", reason="torchrec is not installed")
 
 import torch
-from torchrec.distributed.planner.types import CustomTopologyData, ParameterConstraints, Topology
+from torchrec.distributed.planner.types import (
+    CustomTopologyData,
+    ParameterConstraints,
+    PlannerError,
+    Topology,
+)
 from torchrec_cases import GIB, QUIET, SHARDERS, bags, table
 
 from costmodel.memory.rank_memory import check_memory, memory_per_rank, rank_rooms
@@ -98,6 +103,14 @@ def test_hosts_of_one_nvlink_domain_are_a_node() -> None:
     placed = [str(shard.placement) for shard in sharding.sharding_spec.shards]
     # devices are numbered in a host, not in the domain
     assert placed == ["rank:0/cuda:0", "rank:1/cuda:1", "rank:2/cuda:0", "rank:3/cuda:1"]
+
+
+@HAS_PODS
+def test_a_domain_that_does_not_fit_is_told_by_its_pod_size() -> None:
+    uneven = Topology(6, "cuda", local_world_size=2, pod_size=2, **QUIET)
+    said = "the topology, whose pod_size 2 makes nodes of 4 ranks: world_size 6 is not a multiple"
+    with pytest.raises(PlannerError, match=said):
+        IterationTimePlanner(uneven, 64, hardware="h100-sxm").plan(bags(table("a")), SHARDERS)
 
 
 @HAS_PODS

@@ -140,6 +140,7 @@ REFUSALS = {
     "tables": ("the list of tables is (('t', 10, 64),) on rank 0", INPUT_VALIDATION.name),
     "constraints": ("table `t0` cannot be sharded", "STRICT_CONSTRAINTS"),
     "memory": ("no plan fits: the tables need 11.9 GiB", "INSUFFICIENT_STORAGE"),
+    "reading": ("TypeError: 'NoneType' object is not callable on rank 1", INPUT_VALIDATION.name),
 }
 
 

@@ -82,6 +82,11 @@ def beside_fused() -> nn.Module:
     return nn.ModuleDict({"plain": bags(table("a")), "fused": fused})
 
 
+def too_wide() -> nn.Module:
+    """Return a model with a layer that is wider than the cost model takes."""
+    return nn.Sequential(bags(table("a")), nn.Linear(8, 2_000_000, device=META))
+
+
 def gpus(world_size: int = 2, hbm_cap: int | None = None) -> Topology:
     return Topology(world_size=world_size, compute_device="cuda", hbm_cap=hbm_cap, **QUIET)
 

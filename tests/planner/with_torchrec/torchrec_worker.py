@@ -110,12 +110,16 @@ def refusals() -> dict[str, tuple[str, str]]:
     fused = {"big": ParameterConstraints(compute_kernels=["fused"])}
     small = Topology(world_size=world_size, compute_device="cuda", hbm_cap=2**30, **QUIET)
     bags, big = embedding_bags(), one_table("big", 50_000_000)
+    unread = embedding_bags()
+    if rank:
+        unread.embedding_bag_configs = None
     attempts = {
         "batch size": (IterationTimePlanner(here, 64 + rank), bags),
         "world size": (IterationTimePlanner(on_ranks(world_size + rank, 1), 64), bags),
         "tables": (IterationTimePlanner(here, 64), one_table("t", 10 + rank)),
         "constraints": (IterationTimePlanner(here, 64, constraints=nothing), bags),
         "memory": (IterationTimePlanner(small, 64, constraints=fused), big),
+        "reading": (IterationTimePlanner(here, 64), unread),
     }
     told = {}
     for name, (planner, model) in attempts.items():
