@@ -108,7 +108,8 @@ class Relaxation:
         parent
             What was found of plans that these are some of.
         time_left
-            Asked between solutions, which take no longer than that; at 0 the bound so far is taken.
+            Asked between cycles that come before the first solution, and between solutions, which
+            take no longer than that; at 0 the bound so far is taken.
 
         """
         step, number = self._step, self.options.number
@@ -131,6 +132,8 @@ class Relaxation:
             for lightest, cycle in step.play(step.even_weights(found[-1]), PLAYED):
                 likely[lightest] = True
                 played.append(cycle)
+                if time_left() <= 0:
+                    break
             found += played
             least = self._mean_bound(played)
         self._note_own((*filter(None, [parent.own]), *(each.cycle for each in found)), z)

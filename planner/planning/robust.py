@@ -22,6 +22,7 @@ from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
+from costmodel.step.synthesis import MOST_WRITTEN
 from costmodel.uncertainty.scenarios import scenarios
 from planner.environment.compiled import interpreted_modules
 from planner.planning.narrow import NARROW
@@ -60,7 +61,8 @@ MOST_PASSES = 6
 EDITOR_TIME: Seconds = 0.015
 OPTION_TIME: Seconds = 4.5e-5
 """What an editor takes, and for each option of a table besides, once costs are known: 0.19 s for
-the 3,900 of 300 tables on 128 GPUs, 0.025 s for the 260 of 26 on 8."""
+the 3,900 of 300 tables on 128 GPUs, 0.025 s for the 260 of 26 on 8; as much again for every
+further batch of a step that is written."""
 TIMES_INTERPRETED = 100
 """Times as long as compiled that descents take, and the runs before them: 22 CPU seconds for 26
 tables on 128 GPUs, of a limit of 4."""
@@ -354,7 +356,8 @@ def affordable_machines(problem: ShardingProblem, seconds: Seconds) -> int:
     """Return over how many machines there is time to search."""
     if seconds == inf:
         return NUM_SCENARIOS
-    each = EDITOR_TIME + OPTION_TIME * problem.num_options
+    batches = min(problem.workload.gradient_accumulation_steps, MOST_WRITTEN)
+    each = (EDITOR_TIME + OPTION_TIME * problem.num_options) * batches
     if interpreted_modules():
         each *= TIMES_INTERPRETED
     return min(NUM_SCENARIOS, int(READY * seconds / each) - 2)

@@ -35,9 +35,17 @@ REPORT_PASSES = 1.7
 """The report's part of it: that, alone of them, is of all batches of a step, where gradients are
 accumulated over more than a search writes."""
 OPTION_TIME: Seconds = 5e-4
-"""What the first bound takes for each option of a table: 0.16 s for the 260 of 26 tables on 8 GPUs.
-Where that is no more than ``EARLY_SHARE`` of the time left, it comes before the search."""
+"""What the first bound takes for each option of a table: 0.16 s for the 260 of 26 tables on
+8 GPUs."""
+BATCH_TIME: Seconds = 0.07
+"""What it takes at least for each batch of a step beside the first, all of which it writes and
+orders, however few options there are: 0.6 s for the 10 of 2 tables on 4 GPUs."""
 EARLY_SHARE = 0.05
+"""The first bound comes before the search where what it takes by these two is no more than this
+share of the time left."""
+MOST_EARLY = 0.3
+"""Share of it at which it ends all the same: 26 tables on 8 GPUs take five times as long as said
+above where nothing is loaded yet."""
 NUM_EARLY = 2
 """Bounds taken before the search: the step without embeddings, and the first with them."""
 COUNTED_BOUNDS = 12
@@ -98,15 +106,22 @@ class Stages:
 
     def searching(self) -> Search:
         """Return how to search: for how long, and down to which step."""
-        search, left = self._search, self._deadline - self._search.clock()
-        batches = self._problem.workload.gradient_accumulation_steps
-        if left * EARLY_SHARE >= OPTION_TIME * self._problem.num_options * batches:
+        search, now = self._search, self._search.clock()
+        left = self._deadline - now
+        if left * EARLY_SHARE >= self._early_time:
+            self._end = now + MOST_EARLY * left
             for bound in islice(self._bounds, NUM_EARLY):
                 self._improve(bound)
         left = max(0.0, self._deadline - search.clock())
         limit = search.time_limit if left == inf else (1 - REPORT_SHARE) * left
         enough = self._bound * (1 + search.gap)
         return replace(search, time_limit=limit, enough=enough, deadline=self._search_end)
+
+    @property
+    def _early_time(self) -> Seconds:
+        """What the first bound takes at least."""
+        batches = self._problem.workload.gradient_accumulation_steps
+        return OPTION_TIME * self._problem.num_options * batches + BATCH_TIME * (batches - 1)
 
     def _search_end(self, first_plan: Seconds) -> Seconds:
         """Return when the search has to end, given what its first plan took."""

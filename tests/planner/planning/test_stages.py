@@ -104,6 +104,26 @@ def test_what_is_counted_in_plans_has_all_the_time(problem: ShardingProblem) -> 
     assert stages.time_left() == inf
 
 
+@pytest.mark.parametrize(("batches", "begun"), [(1, True), (10, False)])
+def test_a_bound_of_many_batches_does_not_begin_before_the_search_with_little_time(
+    problem: ShardingProblem, batches: int, *, begun: bool
+) -> None:
+    workload = replace(problem.workload, gradient_accumulation_steps=batches)
+    accumulated = ShardingProblem.of(workload, problem.topology)
+    stages = Stages(accumulated, Search(time_limit=4.0, began=0.0, clock=lambda: 0.0))
+    assert (stages.searching().enough > 0) is begun
+
+
+def test_a_bound_before_the_search_looks_at_the_clock(problem: ShardingProblem) -> None:
+    clock = Ticking(1.0)
+    limit = 100.0
+    Stages(problem, Search(time_limit=limit, began=0.0, clock=clock)).searching()
+    in_time = clock.now
+    slow = Ticking(20.0)
+    Stages(problem, Search(time_limit=limit, began=0.0, clock=slow)).searching()
+    assert slow.now / slow.tick < in_time / clock.tick
+
+
 def test_the_progress_line_names_the_stages_after_the_search() -> None:
     told: list[str] = []
     planner.plan(
