@@ -15,6 +15,7 @@ _ENDING = tuple(
     number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None
 )
 """Sent by Slurm, Kubernetes and ``timeout``, or as a terminal is closed."""
+_ASKING = (signal.SIGINT, *_ENDING)
 
 
 class Terminated(KeyboardInterrupt):
@@ -78,6 +79,26 @@ def interruptible(*, ending: bool = False) -> Iterator[Interrupt]:
         yield interrupt
 
 
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Hold signals that ask for the end back, while processes are started that are to note them.
+
+    A process that is started has them held back, too, until ``told_by_another``.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ASKING)
+    try:
+        from multiprocessing import resource_tracker
+
+        resource_tracker.ensure_running()  # once for all: it lets some of them through again
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ASKING)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def told_by_another() -> Callable[[], bool]:
     """Let signals only be noted, in a process that another one started; return whether one came.
 
@@ -86,7 +107,10 @@ def told_by_another() -> Callable[[], bool]:
     asked: list[int] = []
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in _ENDING:
-        signal.signal(number, lambda number, _: asked.append(number))
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as by nohup
+            signal.signal(number, lambda number, _: asked.append(number))
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKING)
     return lambda: bool(asked)
 
 

@@ -107,7 +107,7 @@ def parse_plan_file(text: str, source: str) -> PlanFile:
     check_kind(document, FileKind.PLAN)
     _check_is_plan(document)
     plan_file = _plan_file(document, workload_from_document(document, ("workload",)))
-    _check_names(plan_file.plan, plan_file.workload)
+    _check_names(plan_file.plan, plan_file.workload, source)
     return plan_file
 
 
@@ -205,9 +205,8 @@ def _check_is_plan(document: Document) -> None:
             message=f"not a plan file: it has no `{missing}`",
             hint="plan files are written by `planner plan`",
         )
-    elif data.get("schema_version") != SCHEMA_VERSION:
-        given = data.get("schema_version")
-        message = f"schema_version is {given}, and this planner reads {SCHEMA_VERSION}"
+    elif repr(given := data.get("schema_version")) != repr(SCHEMA_VERSION):  # nor true, nor 1.0
+        message = f"schema_version is {json.dumps(given)}, and this planner reads {SCHEMA_VERSION}"
         problem = document.problem(message, ("schema_version",), hint="plan again")
     if problem:
         raise InputError(document.source, (problem,), document.text)
@@ -303,7 +302,7 @@ def _check_ranks(validator: Validator, values: Mapping[str, Any]) -> None:
                 )
 
 
-def _check_names(plan: ShardingPlan, workload: Workload) -> None:
+def _check_names(plan: ShardingPlan, workload: Workload, source: str) -> None:
     planned = Counter(table.table for table in plan.tables)
     known = {table.name for table in workload.tables}
     problems = [
@@ -312,7 +311,8 @@ def _check_names(plan: ShardingPlan, workload: Workload) -> None:
         *_listed("shards more than once", sorted(n for n, c in planned.items() if c > 1)),
     ]
     if problems:
-        raise PlanMismatchError(f"the plan {', and '.join(problems)}", hint="plan again")
+        said = f"{source}: the plan {', and '.join(problems)}"
+        raise PlanMismatchError(said, hint="plan again")
 
 
 def _listed(what: str, names: Sequence[str]) -> tuple[str, ...]:

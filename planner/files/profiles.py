@@ -39,7 +39,8 @@ def load_profile(name_or_path: str | Path) -> HardwareProfile:
     if name in profile_names():
         return _packaged(name)
     path = Path(name_or_path)
-    if path.suffix not in {".yaml", ".yml", ".json"} and not path.exists():
+    is_named = path.suffix in {".yaml", ".yml", ".json"} or path.exists()
+    if not name or not is_named:
         raise UnknownNameError("hardware profile", name, profile_names())
     return parse_profile(read_text(path), name)
 

@@ -6,7 +6,14 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from costmodel.base.errors import InfeasibleError, InputError, PlannerError, Problem
+from costmodel.base.errors import (
+    InfeasibleError,
+    InputError,
+    PlanMismatchError,
+    PlannerError,
+    Problem,
+    UnknownNameError,
+)
 from costmodel.base.limits import MOST_RANKS
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile, Topology
@@ -17,13 +24,13 @@ from costmodel.memory.rank_memory import check_memory
 from costmodel.step.graph import Stage
 from planner.environment.compiled import interpreted_modules
 from planner.environment.settings import DEFAULT_HARDWARE
-from planner.files.disk import write_text
+from planner.files.disk import source_name, write_text
 from planner.files.profiles import load_profile
 from planner.files.workload import read_workload, refused
 from planner.planning.baseline import NONE, STAND_IN, baseline_beside
 from planner.planning.confidence import confidences, ranked
 from planner.planning.history import SearchHistory
-from planner.planning.notes import note_on_change
+from planner.planning.notes import note_on_change, note_on_nodes
 from planner.planning.plugins import AUTO, sharder_names
 from planner.planning.report import Baseline, Report, SearchReport, make_report
 from planner.planning.running import run_apart, run_sharders
@@ -45,6 +52,7 @@ WITHOUT_CHOICE = (
     "the time limit left none for the models' errors: the step is as predicted, without an "
     "interval, and the plan is the fastest so predicted"
 )
+WITHOUT_BASELINE = "no plan to compare with: `{}` found none in the time that was left"
 WorkloadLike: TypeAlias = Workload | str | Path
 HardwareLike: TypeAlias = HardwareProfile | str | Path
 
@@ -253,10 +261,28 @@ def compare(
 
 
 def load_plan(path: str | Path) -> Planned:
-    """Read a plan file and predict its step again, with the models of today."""
+    """Read a plan file and predict its step again, with the models of today.
+
+    Raises
+    ------
+    PlannerError
+        The file is no plan, or not one for its workload and machine; the message names it.
+
+    """
     from planner.files.plans import load_plan_file
 
-    return judge(load_plan_file(path))
+    file = load_plan_file(path)
+    try:
+        return judge(file)
+    except PlanMismatchError as error:
+        raise replace(error, message=f"{source_name(path)}: {error}") from None
+    except InfeasibleError as error:  # what is enough is for who plans again
+        remedies, hint = (), "plan again"
+        message = f"{source_name(path)}: {error}"
+        raise replace(error, message=message, remedies=remedies, hint=hint) from None
+    except UnknownNameError as error:
+        problem = Problem(message=str(error), hint=error.hint)
+        raise InputError(source_name(path), (problem,)) from None
 
 
 def judge(file: "PlanFile") -> Planned:
@@ -269,8 +295,8 @@ def judge(file: "PlanFile") -> Planned:
     timeline = _simulated(file.workload, topology, file.plan)
     (confidence,) = confidences(file.workload, topology, (file.plan,))
     report = make_report(file.workload, topology, file.plan, timeline)
-    changed = tuple(note_on_change(file.step_time, report.step_time))
-    report = replace(report, confidence=confidence, notes=(*report.notes, *changed))
+    notes = (*note_on_nodes(topology), *note_on_change(file.step_time, report.step_time))
+    report = replace(report, confidence=confidence, notes=(*report.notes, *notes))
     if file.sharder is not None:
         found = SearchReport(
             sharder=file.sharder,
@@ -375,6 +401,8 @@ class _PlanningTask:
             end=search_end(names, attempts).value,
             is_bare=stages.is_bare and all((each.bound or 0.0) <= bound for each in attempts),
         )
+        if beside is None and baseline != NONE and search.wait:
+            report = replace(report, notes=(*report.notes, WITHOUT_BASELINE.format(baseline)))
         if choice is None:
             report = replace(report, notes=(*report.notes, WITHOUT_CHOICE), baseline=beside)
             return self.planned(chosen, report)

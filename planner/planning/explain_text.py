@@ -48,7 +48,10 @@ def explained_text(explanation: Explanation, width: int) -> Iterator[Text]:
 
 
 def remedies_text(explanation: Explanation, width: int) -> Iterator[Text]:
-    """Yield what would turn the choice, what would help, and what would not: all searched for."""
+    """Yield what would turn the choice, what would help, and what would not: all searched for.
+
+    Of what was cut short and does not help yet it is not known.
+    """
     if explanation.turn is not None:
         yield Text("  What the choice rests on", style="bold")
         yield from map(
@@ -56,20 +59,20 @@ def remedies_text(explanation: Explanation, width: int) -> Iterator[Text]:
         )
     helpful = _helpful(explanation)
     yield Text("  What would help (expected; searched again from this plan)", style="bold")
-    if helpful:
-        columns = _remedy_columns(helpful, explanation.report)
-        yield from map(Text, table(columns, width=width, indent=4, gap=2))
-    else:
-        yield Text("    nothing that was tried")
     others = [each for each in explanation.remedies if each not in helpful]
-    if others or explanation.unplanned:
+    useless, unknown = ([each for each in others if each.is_cut is cut] for cut in (False, True))
+    yield from _remedy_table(helpful, explanation.report, width)
+    if not helpful:
+        yield Text(f"    nothing {'so far' if unknown else 'that was tried'}")
+    if useless or explanation.unplanned:
         yield Text("  What would not", style="bold")
-    if others:
-        columns = _remedy_columns(others, explanation.report)
-        yield from map(Text, table(columns, width=width, indent=4, gap=2))
+    yield from _remedy_table(useless, explanation.report, width)
     for change_text, reason in explanation.unplanned:
         lines = wrap(f"{change_text}: {reason}", width - 6, subsequent_indent="  ")
         yield from (Text(f"    {line}") for line in lines)
+    if unknown:
+        yield Text("  What may help (cut short: more `--time-limit` says)", style="bold")
+    yield from _remedy_table(unknown, explanation.report, width)
     notes = (f"{each.change}: {note}" for each in explanation.remedies for note in each.notes)
     yield from notes_text(notes, width, indent=4)
     if any(each.is_cut for each in explanation.remedies):
@@ -178,6 +181,12 @@ def _cut_marked(remedies: list[Remedy]) -> list[str]:
         f"{_SCALED if each.is_scaled else ''}{_CUT if each.is_cut else ''}" for each in remedies
     ]
     return list(map(add, marks, times))
+
+
+def _remedy_table(remedies: list[Remedy], before: Report, width: int) -> Iterator[Text]:
+    if remedies:
+        columns = _remedy_columns(remedies, before)
+        yield from map(Text, table(columns, width=width, indent=4, gap=2))
 
 
 def _remedy_columns(remedies: list[Remedy], before: Report) -> list[Column]:

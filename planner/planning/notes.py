@@ -7,11 +7,11 @@ from costmodel.domain.codecs import wire_type
 from costmodel.domain.hardware import Device, Gpu, Topology
 from costmodel.domain.workload import DataType, Optimizer, Workload
 from planner.planning.verdict import SAME_STEP
-from planner.show.format import duration
+from planner.show.format import count, duration
 
 _NOT_EVERYWHERE = {
-    DataType.BF16: "GPUs before Ampere have none",
-    DataType.FP8: "GPUs before Hopper and Ada have none",
+    DataType.BF16: "GPUs before Ampere",
+    DataType.FP8: "GPUs before Hopper and Ada",
 }
 """Types that not all GPUs multiply, and which do not."""
 _LOOKUPS = {
@@ -68,13 +68,14 @@ def notes_on(workload: Workload, topology: Topology) -> Iterator[str]:
     """
     yield from untrained(workload, topology.hardware.device)
     gpu, asked = topology.hardware.gpu, _asked(workload)
-    for data_type, reason in _NOT_EVERYWHERE.items():
+    for data_type, older in _NOT_EVERYWHERE.items():
         if topology.hardware.device is Device.CPU or _multiplies(gpu, data_type):
             continue
         if data_type in asked:
             yield (
-                f"the profile of {gpu.name} has no {data_type.value} ({reason}): the "
-                f"{asked[data_type]} in {data_type.value} may be slower than predicted, or not run"
+                f"the profile of {gpu.name} has no speed of {data_type.value} units (only {older} "
+                f"have none): the {asked[data_type]} in {data_type.value} may be slower than "
+                "predicted, or not run"
             )
 
 
@@ -83,7 +84,19 @@ def note_on_change(before: Seconds | None, now: Seconds) -> Iterator[str]:
     if before is not None and abs(now / before - 1.0) > SAME_STEP:
         yield (
             f"this plan was predicted to take {duration(before)} when it was made, and is now "
-            f"predicted to take {duration(now)}: its hardware profile or the models have changed"
+            f"predicted to take {duration(now)}: its hardware profile, its file or the models "
+            "have changed"
+        )
+
+
+def note_on_nodes(topology: Topology) -> Iterator[str]:
+    """Yield that nodes of a plan from elsewhere have more GPUs than its machine's."""
+    hardware, local = topology.hardware, topology.local_world_size
+    if local > hardware.gpus_per_node:
+        yield (
+            f"a node of this plan has {count(local, hardware.device.unit)}, and one of "
+            f"{hardware.name} has {hardware.gpus_per_node}: it is timed as if they had the same "
+            "links to each other"
         )
 
 
@@ -95,7 +108,13 @@ def _multiplies(gpu: Gpu, data_type: DataType) -> bool:
 
 def _asked(workload: Workload) -> dict[DataType, str]:
     """Return what a workload asks for in each data type, the dense layers before all else."""
-    asked = {table.data_type: f"weights of `{table.name}`" for table in workload.tables}
+    names: dict[DataType, list[str]] = {}
+    for table in workload.tables:
+        names.setdefault(table.data_type, []).append(f"`{table.name}`")
+    asked = {
+        data_type: f"weights of {own[0] if len(own) == 1 else count(len(own), 'table')}"
+        for data_type, own in names.items()
+    }
     for data_type in (workload.comms_backward, workload.comms_forward):
         if data_type is not None:
             asked[data_type] = "collectives"

@@ -10,13 +10,12 @@ Processes are spawned, as forks of a process with threads may hang: a script tha
 import multiprocessing
 import os
 import pickle
-import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
-from threading import Lock, Thread, current_thread, main_thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, TypeAlias
 
 from costmodel.base.errors import MachineError, PlannerError
@@ -24,7 +23,7 @@ from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.workload import Workload
 from planner.environment.children import end_with, safe_path
-from planner.environment.interrupts import told_by_another
+from planner.environment.interrupts import held_back, told_by_another
 from planner.files.disk import os_reason
 from planner.planning.in_turn import run_in_turn
 from planner.planning.search import Attempt, Search
@@ -102,6 +101,8 @@ def run_in_parallel(
         As ``run_in_turn``.
 
     """
+    if search.max_plans is not None:  # a process looks at one at least
+        search = replace(search, jobs=min(search.jobs, search.max_plans))
     task = _ProcessTask(
         names=tuple(names),
         workload=problem.workload,
@@ -113,7 +114,7 @@ def run_in_parallel(
     context = multiprocessing.get_context("spawn")
     workers: _Workers = {}
     try:
-        with _uninterrupted(), safe_path():
+        with safe_path(), held_back():
             for number in range(1, search.jobs):
                 ours, theirs = context.Pipe()
                 process = context.Process(
@@ -153,7 +154,7 @@ def _sent(search: Search) -> Search:
     return replace(
         search,
         jobs=1,
-        max_plans=None if search.max_plans is None else max(1, search.max_plans // search.jobs),
+        max_plans=None if search.max_plans is None else search.max_plans // search.jobs,
         interrupted=plain.interrupted,
         watch=plain.watch,
         clock=plain.clock,
@@ -166,12 +167,12 @@ def _found_here(
     names: Sequence[str], problem: ShardingProblem, task: _ProcessTask, reported: _Reported
 ) -> tuple[Attempt, ...]:
     """Return the plans that a search without other processes finds."""
-    search = reported.search
+    search, theirs = reported.search, task.search.max_plans
     own = replace(
         search,
         jobs=1,
         time_limit=max(0.0, min(search.time_limit, task.deadline - time.monotonic())),
-        max_plans=task.search.max_plans,
+        max_plans=theirs and theirs + (search.max_plans or 0) % search.jobs,  # and what is left
         watch=lambda name, progress: reported.watch(0, name, progress),
     )
     return tuple(attempt for attempt in run_in_turn(names, problem, own) if attempt.plan)
@@ -213,19 +214,6 @@ def _listen(workers: _Workers, reported: _Reported, deadline: Seconds) -> None:
                 continue
             if number in reported.found:
                 open_ends.remove(end)
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Start processes that ignore Ctrl-C, which the terminal sends to all of them."""
-    if current_thread() is not main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _work(number: int, parent: int, leader: Connection) -> None:

@@ -50,7 +50,8 @@ def load_sharder(name: str) -> Sharder:
         return _torchrec_planner("the sharder `torchrec`")
     points = entry_points(group=GROUP, name=name)
     if not points:
-        raise UnknownNameError("sharder", name, (AUTO, *sharder_names()))
+        known = sharder_names()
+        raise UnknownNameError("sharder", name, known if name == AUTO else (AUTO, *known))
     return _from_plugin(next(iter(points)))
 
 

@@ -16,13 +16,14 @@ from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile
 from costmodel.domain.workload import Workload
 from planner.environment.children import end_with, safe_path
-from planner.environment.interrupts import interruptible, told_by_another
+from planner.environment.interrupts import held_back, interruptible, told_by_another
 from planner.environment.settings import DEFAULT_HARDWARE
 from planner.files.disk import os_reason, write_text
 from planner.files.profiles import dump_profile, load_profile
 from planner.files.workload import load_workload
 from planner.files.workload_text import dump_workload
-from planner.planning.api import Planned, make_topology, plan
+from planner.planning.api import WITHOUT_CHOICE, Planned, make_topology, plan
+from planner.planning.confidence import confidences
 from planner.planning.plugins import AUTO, load_sharder
 from planner.planning.search import Search, several, sharders_for
 from planner.sweeping.kept import FILE, kept_points, sweep_text_file
@@ -119,11 +120,16 @@ def sweep(  # noqa: PLR0913 - the axes of a grid, and how to go through it
         ordered = tuple(found[task.point.key] for task in tasks if task.point.key in found)
         return Sweep(workload=loaded.name, num_tables=len(loaded.tables), points=ordered)
 
+    def keep() -> None:
+        if folder is not None:  # another sweep may keep its points there meanwhile
+            write_text(folder / FILE, sweep_text_file(result(), kept_points(folder)))
+
     undone = [task for task in tasks if task.point.key not in found]
+    if not undone:  # prices, or which points were asked for, may be others
+        keep()
     for point in _planned_points(undone, search):
         found[point.key] = point
-        if folder is not None:
-            write_text(folder / FILE, sweep_text_file(result(), known))
+        keep()
         done(len(found), len(tasks), point)
     return result()
 
@@ -217,7 +223,7 @@ def _in_processes(
     others = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
     try:
-        with safe_path():
+        with safe_path(), held_back():
             pool = ProcessPoolExecutor(
                 jobs, mp_context=context, initializer=_begin, initargs=(os.getpid(),)
             )
@@ -282,12 +288,22 @@ def _planned_point(task: _PointTask, interrupted: Callable[[], bool]) -> SweepPo
         )
     except PlannerError as error:
         return replace(task.point, reason=str(error))
-    planned = replace(planned, hardware_name=task.point.hardware)
+    planned = _with_confidence(replace(planned, hardware_name=task.point.hardware))
     name = None
     if task.directory is not None and not interrupted():
         name = _plan_name(task.point)
         planned.save(task.directory / name)
     return _with_plan(task.point, planned, name)
+
+
+def _with_confidence(planned: Planned) -> Planned:
+    """Add the expected step where the limit left no time for it: points are compared by it."""
+    report = planned.report
+    if report.confidence is not None:
+        return planned
+    (confidence,) = confidences(planned.workload, planned.topology, (planned.plan,))
+    notes = tuple(note for note in report.notes if note != WITHOUT_CHOICE)
+    return replace(planned, report=replace(report, confidence=confidence, notes=notes))
 
 
 def _plan_name(point: SweepPoint) -> str:

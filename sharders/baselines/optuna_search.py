@@ -47,12 +47,12 @@ class OptunaSearch:
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Run trials until ``patience`` ends, or the budget is spent."""
+        studies = self._studies(problem, rng)  # first, as Optuna may not be installed
         greedy = replace(budget, max_evaluations=_half(budget.max_evaluations))
         start = CostGreedy().shard(problem, greedy, rng)
         if budget.spent(start.evaluated):
             return replace(start, status=SearchStatus.LIMIT)
         trials = _Trials(problem, budget, start)
-        studies = self._studies(problem, rng)
         quiet = 0
         while quiet < self.patience and not budget.spent(trials.evaluated):
             study = studies[quiet % len(studies)]

@@ -172,8 +172,13 @@ def test_sigterm_to_the_whole_group_keeps_the_plan(directory: Path, seconds: flo
 @needs_proc
 @pytest.mark.parametrize(
     ("number", "code", "last"),
-    [(signal.SIGTERM, 143, "interrupted: the same command"), (signal.SIGKILL, 3, "fewer --jobs")],
-    ids=["whole group", "one"],
+    [
+        (signal.SIGINT, 130, "interrupted: the same command"),
+        (signal.SIGHUP, 129, "interrupted: the same command"),
+        (signal.SIGTERM, 143, "interrupted: the same command"),
+        (signal.SIGKILL, 3, "fewer --jobs"),
+    ],
+    ids=["Ctrl-C", "closed terminal", "ended", "one killed"],
 )
 def test_a_sweep_whose_processes_end_says_so(
     directory: Path, number: signal.Signals, code: int, last: str
@@ -183,10 +188,11 @@ def test_a_sweep_whose_processes_end_says_so(
         "--max-plans", "1000000000", "--jobs", "2", "-o", "kept",
     )  # fmt: skip
     assert soon(iter(lambda: any(map(searches, children(running.pid))), None))
-    if number == signal.SIGTERM:
-        os.killpg(running.pid, number)
-    else:
+    if number == signal.SIGKILL:
         os.kill(next(filter(searches, children(running.pid))), number)
+    else:
+        os.killpg(running.pid, number)
     said = running.communicate(timeout=WAIT)[1]
     assert running.returncode == code, said
     assert last in said.splitlines()[-1]
+    assert "Traceback" not in said

@@ -224,7 +224,7 @@ def test_a_plan_for_other_tables_is_refused(
     file = dataclasses.replace(FILE, plan=dataclasses.replace(PLAN, tables=tables))
     with pytest.raises(PlanMismatchError) as caught:
         parse_plan_file(plan_text(dump_plan_file(file)), "plan.json")
-    assert str(caught.value) == f"the plan {message}"
+    assert str(caught.value) == f"plan.json: the plan {message}"
 
 
 @pytest.mark.slow

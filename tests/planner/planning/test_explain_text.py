@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from math import inf
 
@@ -101,6 +102,27 @@ def test_what_ifs_that_were_cut_short_are_marked() -> None:
     text = whole(replace(explanation, remedies=(replace(cut, is_scaled=True, is_cut=False),)))
     assert "gpus=16  ~2.00 ms" in text
     assert "no time was left for the models' errors" in text
+
+
+def test_what_was_cut_short_and_does_not_help_yet_is_not_said_to_be_of_no_use() -> None:
+    cut = Remedy(
+        change="gpus=16", step_time=2 * MS, samples_per_second=1.0, effect="host", is_cut=True
+    )
+    explanation = Explanation(
+        report=made(),
+        last_rank=0,
+        path=path_rows(two_ranks()),
+        choices=(),
+        remedies=(cut, replace(cut, change="no use", is_cut=False)),
+    )
+    _, helpful, useless, unknown = re.split(r"  What (?:would|may) .*\n", whole(explanation))
+    assert helpful.strip() == "nothing so far"
+    assert "no use" in useless
+    assert "gpus=16" not in useless
+    assert "gpus=16  ≤ 2.00 ms" in unknown
+    only = whole(replace(explanation, remedies=(cut,)))
+    assert "What would not" not in only
+    assert "What may help (cut short: more `--time-limit` says)\n    gpus=16" in only
 
 
 def test_narrow_blocks_have_their_reason() -> None:

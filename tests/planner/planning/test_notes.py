@@ -25,8 +25,17 @@ def test_bf16_on_a_v100_and_fp8_are_warned_of() -> None:
     fp8 = replace(workload.tables[0], data_type=DataType.FP8)
     asked = replace(workload, dense=dense, tables=(fp8, workload.tables[1]))
     first, second = notes_on(asked, machine)
-    assert "has no bf16 (GPUs before Ampere have none): the dense layers in bf16" in first
+    assert "no speed of bf16 units (only GPUs before Ampere have none): the dense layers" in first
     assert f"the weights of `{fp8.name}` in fp8" in second
+
+
+def test_of_a_hopper_gpu_it_is_the_profile_that_has_no_fp8_and_all_tables_are_counted() -> None:
+    machine = replace(topology(2), hardware=load_profile("h100-sxm"))
+    workload = example_workload(3)
+    tables = tuple(replace(table, data_type=DataType.FP8) for table in workload.tables)
+    (note,) = notes_on(replace(workload, tables=tables), machine)
+    assert "has no speed of fp8 units (only GPUs before Hopper and Ada have none)" in note
+    assert "the weights of 3 tables in fp8 may be slower" in note
 
 
 @pytest.mark.parametrize(

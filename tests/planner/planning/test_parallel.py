@@ -47,6 +47,15 @@ def test_when_nothing_fits_the_error_is_that_of_a_search_alone(problem: Sharding
         run_sharders(("naive",), large, Search(jobs=2))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("plans", "jobs"), [(1, 3), (50, 3)])
+def test_processes_look_at_as_many_plans_as_asked_for(
+    problem: ShardingProblem, plans: int, jobs: int
+) -> None:
+    attempts = run_sharders(("annealing",), problem, Search(max_plans=plans, jobs=jobs))
+    assert sum(attempt.evaluated for attempt in attempts) == plans
+
+
 def test_at_least_one_process_is_needed() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         Search(jobs=0)

@@ -43,6 +43,12 @@ def test_an_unknown_sharder_gets_a_suggestion() -> None:
     assert error.value.hint == "did you mean `size_greedy`?"
 
 
+def test_what_stands_for_all_sharders_is_not_offered_where_one_is_needed() -> None:
+    with pytest.raises(UnknownNameError) as error:
+        load_sharder("auto")
+    assert "auto" not in error.value.choices
+
+
 def test_plugins_are_listed_after_the_built_in_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, "sharders.greedy.one_pass:Naive")
     monkeypatch.setattr("planner.planning.plugins.torchrec_installed", lambda: False)

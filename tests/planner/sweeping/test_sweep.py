@@ -129,7 +129,7 @@ def test_warnings_of_points_are_kept_in_a_few_lines(tmp_path: Path) -> None:
     grid = {"gpus": (2, 4), "hardware": ("h100-sxm", "v100-nvlink"), "directory": tmp_path}
     swept = planner.sweep(workload, sharder="naive", max_plans=1, **grid)
     (note,) = swept.points[2].notes
-    assert "has no bf16" in note
+    assert "has no speed of bf16 units" in note
     assert [each.notes for each in swept.points] == [(), (), (note,), (note,)]
     path, told = tmp_path / "sweep.json", Told()
     again = planner.sweep(workload, sharder="naive", max_plans=1, done=told, **grid)
@@ -221,6 +221,36 @@ def test_a_point_without_a_plan_says_why_and_is_kept(tmp_path: Path) -> None:
         assert "fit" in (sweep.points[0].reason or "")
         assert sweep.front == sweep.points[1:]
     assert told.numbers == [(1, 2), (2, 2)]
+
+
+def test_points_have_the_expected_step_however_short_the_limit() -> None:
+    sweep = planner.sweep(example_workload(40), gpus=[16], sharder="naive", time_limit=0.0)
+    (only,) = sweep.points
+    assert only.interval is not None
+    assert only.step_time is not None
+    assert only.interval[0] < only.step_time < only.interval[1]
+
+
+def test_sweeps_in_one_folder_keep_the_points_of_each_other(tmp_path: Path) -> None:
+    keep = {"directory": tmp_path, **QUICK}
+    other: list[planner.Sweep] = []
+
+    def meanwhile(*_: object) -> None:
+        if not other:
+            other.append(planner.sweep(example_workload(4), gpus=[4], **keep))
+
+    planner.sweep(example_workload(4), gpus=[2, 8], done=meanwhile, **keep)
+    kept = json.loads((tmp_path / "sweep.json").read_text())
+    assert [each["world_size"] for each in kept["points"]] == [2, 8]
+    assert [each["world_size"] for each in kept["others"]] == [4]
+
+
+def test_new_prices_are_kept_although_nothing_is_planned(tmp_path: Path) -> None:
+    keep = {"gpus": [2], "hardware": "h100-sxm", "directory": tmp_path, **QUICK}
+    planner.sweep(example_workload(4), **keep)
+    sweep = planner.sweep(example_workload(4), prices={"h100-sxm": 3.0}, **keep)
+    kept = json.loads((tmp_path / "sweep.json").read_text())
+    assert kept["points"][0]["price_per_gpu_hour"] == sweep.points[0].price == 3.0
 
 
 @pytest.mark.parametrize(

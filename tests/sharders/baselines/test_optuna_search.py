@@ -60,10 +60,11 @@ def test_two_processes_share_a_study(tmp_path: Path, kind: str) -> None:
     assert third.step_time <= study.best_value * (1 + 1e-9)
 
 
-def test_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("plans", [None, 1])
+def test_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, plans: int | None) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(MissingDependencyError) as error:
-        OptunaSearch().shard(_problem(), Budget(), Random(0))
+        OptunaSearch().shard(_problem(), Budget(max_evaluations=plans), Random(0))
     assert error.value.hint == "pip install '.[search]' in the checkout that the planner is from"
 
 
