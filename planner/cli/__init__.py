@@ -159,13 +159,17 @@ def _is_for_want_of_memory(error: ImportError | SystemError) -> bool:
 
 
 def _open_streams() -> None:
-    """Have all three standard streams, also where some were closed (``>&-``)."""
+    """Have all three standard streams, also where some were closed (``>&-``).
+
+    What goes to files and pipes is UTF-8 in any locale, as all files of ours are.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):
-            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+            encoding = None if stream.isatty() else "utf-8"
+            stream.reconfigure(encoding=encoding, errors="replace")  # type: ignore[union-attr]
 
 
 def _system_said(error: OSError) -> str:

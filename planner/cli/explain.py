@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import click
 
-from planner.cli.options import TIME, output_options
+from planner.cli.options import SEED, TIME, output_options
 from planner.cli.pages import check_page, html_option, write_page
 from planner.cli.values import FILE
 from planner.environment.interrupts import interruptible
@@ -26,9 +26,9 @@ from planner.show.output import Output, ProgressLine
     "--time-limit",
     type=TIME,
     metavar="20s",
-    help="For all what-ifs together; each is searched again from the plan.",
+    help="For all what-ifs together; each is searched again from the plan [default: 50s].",
 )
-@click.option("--seed", type=int, default=0, help="Of everything random.")
+@click.option("--seed", type=SEED, help="Of everything random.")
 @html_option
 @output_options
 def command(
@@ -36,7 +36,7 @@ def command(
     *,
     what_ifs: tuple[str, ...],
     time_limit: float | None,
-    seed: int,
+    seed: int | None,
     html: str | None,
     output: Output,
 ) -> None:
@@ -57,7 +57,7 @@ def command(
     explanation = explained(planned)
     if not output.json and html != "-":
         output.lines(lambda width: explained_text(explanation, width))
-    settings = resolve({"time_limit": time_limit})
+    settings = resolve({"time_limit": time_limit, "seed": seed})
     given = settings.origins["time_limit"] != DEFAULT
     limit = settings.time_limit if given else TIME_LIMIT
     progress = ProgressLine(output, limit)
@@ -65,7 +65,7 @@ def command(
     refused: list[tuple[str, str]] = []
     with interruptible(ending=True) as interrupt, progress:
         search = Search(
-            seed=seed,
+            seed=settings.seed,
             time_limit=limit,
             interrupted=lambda: interrupt.happened,
             watch=progress.watch,

@@ -1,5 +1,6 @@
 """``planner inspect``."""
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,14 @@ def command(
     from planner.files.disk import check_writable, write_text
     from planner.inspection.inspect import fragment, inspect, load_patched, patched
 
+    if (
+        target is not None
+        and target != "-"
+        and os.path.realpath(target) == os.path.realpath(source)
+    ):
+        raise click.UsageError(
+            f"-o would overwrite what was recorded, `{source}`: give another name"
+        )
     if workload is not None and embedding_dim is not None:
         raise click.UsageError("--embedding-dim goes without --workload, which has its own")
     if embedding_dim is not None:

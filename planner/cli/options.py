@@ -8,7 +8,7 @@ import click
 
 from costmodel.base.limits import MOST_RANKS, MOST_SAMPLES
 from costmodel.base.units import GB, GIB, KB, KIB, MB, MIB
-from planner.cli.values import HARDWARE
+from planner.cli.values import HARDWARE, refuse_overwriting
 from planner.environment.settings import parse_count, parse_time
 from planner.show.output import Output
 
@@ -172,6 +172,7 @@ def profile_and_nodes(settings: "Settings", gpus: int, nodes: int | None) -> int
     from planner.files.profiles import load_profile
     from planner.planning.api import node_count
 
+    refuse_overwriting(settings.hardware, settings.origins["hardware"])
     try:
         return node_count(gpus, nodes, load_profile(settings.hardware))
     except ValueError as error:

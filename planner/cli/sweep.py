@@ -1,5 +1,6 @@
 """``planner sweep``."""
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -10,7 +11,14 @@ from click.shell_completion import CompletionItem
 
 from planner.cli.options import SEED, TIME, Parsed, output_options, plan_limit
 from planner.cli.pages import check_page, html_option, write_page
-from planner.cli.values import FILE, HARDWARE, SHARDER, WRITTEN, Completed
+from planner.cli.values import (
+    FILE,
+    HARDWARE,
+    SHARDER,
+    WRITTEN,
+    Completed,
+    refuse_overwriting,
+)
 from planner.environment.interrupts import interruptible
 from planner.environment.settings import parse_count, parse_multiple, resolve
 from planner.show.output import Output
@@ -144,7 +152,10 @@ def command(
 ) -> None:
     """Plan a workload FILE for every machine, number of GPUs and batch of a grid."""
     from planner.files.disk import check_writable, make_folder, write_text
+    from planner.sweeping.kept import FILE as KEPT
 
+    if directory is not None:
+        refuse_overwriting(os.path.join(directory, KEPT), "-o")  # noqa: PTH118 - a name
     if csv_file is not None:
         check_writable(csv_file)
     check_page(html, output, csv=csv_file)
@@ -171,6 +182,7 @@ def _swept(
     max_plans, prices = plan_limit(flags), dict(each for some in flags["prices"] for each in some)
     chosen = {name: flags[name] for name in ("sharder", "seed", "time_limit")}
     settings = resolve(chosen)
+    refuse_overwriting(settings.hardware, settings.origins["hardware"])
     hardware = flags["hardware"] or (settings.hardware,)
     start = time.monotonic()
 

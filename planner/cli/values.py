@@ -59,6 +59,22 @@ class Completed(_ParamType):
         return [*items, *(CompletionItem(before + comma + name) for name in found)]
 
 
+def refuse_overwriting(path: str, named_by: str) -> None:
+    """Refuse to write over a file that no option names, but something else does.
+
+    Raises
+    ------
+    click.UsageError
+        An option of this command names it as what is written.
+
+    """
+    named: dict[str, tuple[str, bool]] = click.get_current_context().meta.get(__name__, {})
+    option, overwrites = named.get(os.path.realpath(path), ("", False))
+    if overwrites:
+        said = f"{option} names `{path}`, which {named_by} names, too, and would overwrite it"
+        raise click.UsageError(f"{said}: give another name")
+
+
 def _profiles() -> Iterable[str]:
     from planner.files.profiles import profile_names
 

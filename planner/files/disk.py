@@ -84,7 +84,7 @@ def check_writable(path: str | Path) -> None:
         return
     if "\0" in str(path):
         raise file_error(path, "this is no name of a file")
-    target = Path(os.path.realpath(path))
+    target = _real(path)
     if target.is_dir():
         raise file_error(path, "cannot be written: it is a directory", "name a file in it")
     if not target.parent.is_dir():
@@ -96,6 +96,13 @@ def check_writable(path: str | Path) -> None:
     changed = target if target.exists() else target.parent
     if not os.access(changed, os.W_OK):
         raise file_error(path, f"cannot be written: {_obstacle(changed)}")
+
+
+def _real(path: str | Path) -> Path:
+    """Return where links lead; that of a pipe, such as ``/dev/stdout``, leads to no name."""
+    given = Path(path)
+    is_named = not given.exists() or given.is_file() or given.is_dir()
+    return Path(os.path.realpath(path)) if is_named else given
 
 
 def _obstacle(path: Path) -> str:
@@ -156,7 +163,7 @@ def write_bytes(path: str | Path, data: bytes) -> None:
         sys.stdout.buffer.write(data)
         return
     check_writable(path)
-    target = Path(os.path.realpath(path))
+    target = _real(path)
     try:
         if target.exists() and not target.is_file():
             target.write_bytes(data)

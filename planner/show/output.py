@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from sharders.problem.sharding_problem import Progress
 
-WIDEST = 100
-"""Columns of a report, however wide the terminal."""
+NARROWEST, WIDEST = 20, 100
+"""Columns of a report, however narrow or wide the terminal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Output:
             file=file, highlight=False, soft_wrap=True, no_color=None if self.color else True
         )
         fixed = console.is_terminal or os.environ.get("COLUMNS", "").isdigit()
-        width = min(WIDEST, console.width) if fixed else WIDEST
+        width = max(NARROWEST, min(WIDEST, console.width)) if fixed else WIDEST
         with console.capture() as written:
             for line in lines(width):
                 line.plain = _harmless(line.plain)

@@ -124,6 +124,35 @@ def test_too_few_open_files_for_many_processes() -> None:
     ]
 
 
+def test_files_and_pipes_get_utf_8_in_any_locale(directory: Path) -> None:
+    table = directory / "tables.yaml"
+    table.write_text(table.read_text().replace("name: item", "name: 表").replace("user", "画"))
+    written = {}
+    for encoding in ("ascii", "latin-1", "utf-8"):
+        done = shell(f'PYTHONIOENCODING={encoding} exec "$@" > {encoding}', *PLAN, "-o", "-", "-q")
+        assert done.returncode == 0, done.stderr
+        written[encoding] = (directory / encoding).read_bytes()
+    assert "表".encode() in written["utf-8"]
+    names = [each.split(b"search")[0] for each in written.values()]  # before what takes how long
+    assert names[0] == names[1] == names[2]
+
+
+@pytest.mark.usefixtures("directory")
+def test_a_plan_goes_through_a_pipe_that_has_no_name() -> None:
+    done = shell('"$@" | cat', *PLAN, "-q", "-o", "/dev/stdout")
+    assert done.stderr == ""
+    assert '"schema_version": 1' in done.stdout
+
+
+@pytest.mark.usefixtures("directory")
+@pytest.mark.parametrize("columns", [1, 2, 7])
+def test_a_terminal_that_is_very_narrow(columns: int) -> None:
+    assert shell('exec "$@"', *PLAN).returncode == 0
+    for command in (("simulate", "plan.json"), ("explain", "plan.json", "--time-limit", "0.1")):
+        done = shell(f'COLUMNS={columns} exec "$@"', *command)
+        assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.usefixtures("directory")
 def test_a_read_only_folder(tmp_path: Path) -> None:
     done = shell('exec "$@"', *PLAN, "-o", "/proc/plan.json")

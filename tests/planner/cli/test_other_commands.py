@@ -198,6 +198,15 @@ def test_ctrl_c_while_the_page_is_made_leaves_what_was_found(
     assert "Step time" in done.out
 
 
+def test_explain_takes_the_seed_that_settings_name(
+    run: Command, planned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLANNER_SEED", "a")
+    done = run("explain", str(planned), "--time-limit", "0.1s")
+    assert done.code == 3
+    assert "PLANNER_SEED" in done.err
+
+
 def test_warnings_reach_every_report(run: Command, directory: Path) -> None:
     workload = directory / "tables.yaml"
     workload.write_text(workload.read_text().replace("20}", "20, data_type: int8}"))

@@ -112,6 +112,8 @@ def test_the_baseline_can_be_chosen_or_left_out(run: Command) -> None:
     assert "torchrec_greedy, our version of TorchRec's greedy; this plan" in run(*arguments).out
     assert "size_greedy; this plan" in run(*arguments, "--baseline", "size_greedy").out
     assert "baseline" not in run(*arguments, "--baseline", "none").out
+    done = run(*arguments, "--baseline", "torchrec_greedy", "--time-limit", "10ms")
+    assert "no plan to compare with: `torchrec_greedy`" in done.out + done.err
 
 
 @pytest.mark.parametrize(
