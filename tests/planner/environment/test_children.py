@@ -29,6 +29,16 @@ STANDARD = ("hashlib", "pickle", "json", "planner", "multiprocessing", "numpy", 
 """Modules that children import."""
 
 
+SCRIPT = """
+import signal
+from planner.cli import main
+if __name__ == "__main__":
+    if hasattr(signal, "SIGHUP"):  # ignored where nohup runs the tests
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    main()
+"""
+
+
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """Make a working directory whose modules leave a trace if they are run."""
@@ -44,7 +54,7 @@ def command(directory: Path, *arguments: str) -> list[str]:
     """Return what the installed script does: its own folder is on the path, and no other."""
     script = directory / "bin" / "planner"
     script.parent.mkdir(exist_ok=True)
-    script.write_text("from planner.cli import main\nif __name__ == '__main__':\n    main()\n")
+    script.write_text(SCRIPT)
     return [sys.executable, str(script), *arguments]
 
 
