@@ -221,6 +221,8 @@ def _work(number: int, parent: int, leader: Connection) -> None:
     end_with(parent)
     interrupted = told_by_another()
     task: _ProcessTask = leader.recv()
+    if interrupted():
+        return
     reported = 0.0
 
     def watch(name: str, progress: Progress) -> None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -220,18 +221,14 @@ def _planned_points(tasks: Sequence[_PointTask], search: Search) -> Iterator[Swe
 def _in_processes(
     tasks: Sequence[_PointTask], jobs: int, interrupted: Callable[[], bool]
 ) -> Iterator[SweepPoint]:
-    others = set(multiprocessing.active_children())
+    others, pool = set(multiprocessing.active_children()), None
     context = multiprocessing.get_context("spawn")
     try:
-        with safe_path(), held_back():
+        with _started(jobs), safe_path(), held_back():
             pool = ProcessPoolExecutor(
                 jobs, mp_context=context, initializer=_begin, initargs=(os.getpid(),)
             )
             futures = [pool.submit(_planned_in_process, task) for task in tasks]
-    except OSError as error:
-        reason = f"{jobs} processes cannot be started here: {os_reason(error)}"
-        raise MachineError(reason, "sweep with fewer --jobs, or without") from error
-    try:
         for future in _finished(futures, interrupted):
             point = future.result()
             if interrupted() or point is None:
@@ -245,7 +242,18 @@ def _in_processes(
     finally:
         for process in set(multiprocessing.active_children()) - others:
             process.terminate()  # it notes this, and ends
-        pool.shutdown(cancel_futures=True)
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _started(jobs: int) -> Iterator[None]:
+    """Say in words why processes cannot be started."""
+    try:
+        yield
+    except OSError as error:
+        reason = f"{jobs} processes cannot be started here: {os_reason(error)}"
+        raise MachineError(reason, "sweep with fewer --jobs, or without") from error
 
 
 def _finished(
@@ -271,7 +279,7 @@ def _begin(parent: int) -> None:
 def _planned_in_process(task: _PointTask) -> SweepPoint | None:
     """Plan a point in a process of the pool; None: it was stopped."""
     (told,) = _told
-    point = _planned_point(task, told)
+    point = None if told() else _planned_point(task, told)
     return None if told() else point
 
 
