@@ -9,6 +9,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,10 @@ def _in_processes(
     tasks: Sequence[_PointTask], jobs: int, interrupted: Callable[[], bool]
 ) -> Iterator[SweepPoint]:
     others, pool = set(multiprocessing.active_children()), None
+
+    def workers() -> set[BaseProcess]:
+        return set(multiprocessing.active_children()) - others
+
     context = multiprocessing.get_context("spawn")
     try:
         with _started(jobs), safe_path(), held_back():
@@ -235,12 +240,12 @@ def _in_processes(
                 return
             yield point
     except BrokenProcessPool as error:
-        for process in set(multiprocessing.active_children()) - others:
+        for process in workers():
             process.kill()  # it may wait for ever for what the one that ended had locked
         if not interrupted():  # by a signal that all processes got
             raise MachineError(_ENDED, _FEWER) from error
     finally:
-        for process in set(multiprocessing.active_children()) - others:
+        for process in workers():
             process.terminate()  # it notes this, and ends
         if pool is not None:
             pool.shutdown(cancel_futures=True)
