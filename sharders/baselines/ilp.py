@@ -43,10 +43,9 @@ class Ilp:
 
     Type, split and compute kernel of every table (so also what stays in HBM and what goes to host
     memory, behind a cache or not: RecShard, Sethi et al., ASPLOS 2022) and its ranks are decided by
-    one program, solved by HiGHS, or CBC where that is missing, from the best plan of
-    ``cost_greedy`` on. Beyond ``MOST_VARIABLES`` binaries the program is relaxed to fractions of
-    options over the mean rank; tables get the largest one, and are placed by longest processing
-    time.
+    one program, solved by HiGHS, from the best plan of ``cost_greedy`` on. Beyond
+    ``MOST_VARIABLES`` binaries the program is relaxed to fractions of options over the mean rank;
+    tables get the largest one, and are placed by longest processing time.
 
     Separable costs do not know that every further sharding type costs all ranks something, so
     the program is solved for several sets of types: those of the greedy's plan, all, and then every

@@ -1,7 +1,7 @@
 """The program of ``ilp_model`` without ranks, and with fractions of options: small at any scale."""
 
 from sharders.baselines.ilp_model import IlpModel
-from sharders.problem.solvers import Limits, solve
+from sharders.problem.solvers import Limits, solve, weighted_sum
 
 HEADROOM = 0.97
 """Share of all memory that a relaxed plan may use: whole shards do not fill ranks evenly."""
@@ -14,7 +14,7 @@ def option_shares(model: IlpModel, limits: Limits) -> list[list[float]]:
         for every table:  sum of shares x = 1,  sum of shard loads x <= M
         over all tables:  sum of total loads x <= W M,  sum of bytes x <= capacity of all
 
-    One linear program, solved as ``ilp_solvers`` does; all shares are 0 if time is up first.
+    One linear program; all shares are 0 if time is up first.
     """
     import pulp
 
@@ -28,7 +28,7 @@ def option_shares(model: IlpModel, limits: Limits) -> list[list[float]]:
         )
         or 1.0
     )
-    load, held = {largest: -1.0}, {}
+    load, held = [(largest, -1.0)], []
     shares = []
     for t, candidates in enumerate(model.candidates):
         x = [
@@ -36,16 +36,14 @@ def option_shares(model: IlpModel, limits: Limits) -> list[list[float]]:
             for o in range(len(candidates))
         ]
         for variable, candidate in zip(x, candidates, strict=True):
-            load[variable] = candidate.cost.total_load / unit / topology.world_size
+            load.append((variable, candidate.cost.total_load / unit / topology.world_size))
             total = candidate.bytes_per_shard * candidate.option.num_shards(topology)
-            held[variable] = total / (HEADROOM * model.problem.total_capacity)
-        program += pulp.LpAffineExpression(dict.fromkeys(x, 1.0)) == 1
-        own = {
-            v: candidate.cost.shard_load / unit for v, candidate in zip(x, candidates, strict=True)
-        }
-        program += pulp.LpAffineExpression({**own, largest: -1.0}) <= 0
+            held.append((variable, total / (HEADROOM * model.problem.total_capacity)))
+        program += pulp.lpSum(x) == 1
+        own = [(v, c.cost.shard_load / unit) for v, c in zip(x, candidates, strict=True)]
+        program += weighted_sum([*own, (largest, -1.0)]) <= 0
         shares.append(x)
-    program += pulp.LpAffineExpression(load) <= 0
-    program += pulp.LpAffineExpression(held) <= 1
+    program += weighted_sum(load) <= 0
+    program += weighted_sum(held) <= 1
     solve(program, None, Limits(time=limits.time))
     return [[variable.varValue or 0.0 for variable in x] for x in shares]

@@ -23,7 +23,7 @@ from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
 from sharders.problem.option_costs import OptionCosts
 from sharders.problem.options import TableOption, make_sharding, places
 from sharders.problem.placement import option_bytes
-from sharders.problem.solvers import Limits, solve
+from sharders.problem.solvers import Limits, solve, weighted_sum
 
 if TYPE_CHECKING:
     import pulp
@@ -107,8 +107,8 @@ class Neighbourhoods:
         each = [(index, choice) for index, choices in free.items() for choice in choices]
         x = [program.add_variable(f"x{n}", cat=pulp.LpBinary) for n in range(len(each))]
         for index in free:
-            own = {x[n]: 1.0 for n, (other, _) in enumerate(each) if other == index}
-            program += pulp.LpAffineExpression(own) == 1
+            own = [x[n] for n, (other, _) in enumerate(each) if other == index]
+            program += pulp.lpSum(own) == 1
         load = np.array([self.load(index, choice) for index, choice in each])
         now = self.loads()
         unit = UNIT / max(float(now.max()), 1e-9)
@@ -159,10 +159,7 @@ def _rows(columns: Array, limits: Array) -> Iterator[tuple[Array, float]]:
 
 
 def _sum(x: "Sequence[pulp.LpVariable]", values: Array) -> "pulp.LpAffineExpression":
-    import pulp
-
-    some = np.flatnonzero(values).tolist()
-    return pulp.LpAffineExpression({x[n]: float(values[n]) for n in some})
+    return weighted_sum((x[n], float(values[n])) for n in np.flatnonzero(values).tolist())
 
 
 def _summed(places: Sequence[int], values: Sequence[float], size: int) -> Array:

@@ -1,6 +1,6 @@
-"""Running a solver on a program of pulp: HiGHS, or CBC where that is missing."""
+"""Solving a program of pulp by HiGHS, from a first solution and within limits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,73 +26,60 @@ def solve(
 ) -> tuple[float | None, bool]:
     """Solve a program from a first solution, or none; the variables get the best values found.
 
-    Returns the bound on the program's objective, if the solver tells, and whether it is optimal.
+    pulp's own ``solve`` takes no first solution, so HiGHS is run by the steps that it consists of.
+
+    Parameters
+    ----------
+    program
+        Its variables were made by ``LpProblem.add_variable``.
+    first
+        Values of variables by name; those that are not named are 0.
+    limits
+        When to stop.
+
+    Returns
+    -------
+    The solver's bound on the objective, where it has one, and whether the values are optimal.
+
     """
+    import highspy
     import pulp
 
-    highs = pulp.HiGHS(msg=False, gapRel=limits.gap, timeLimit=limits.time, threads=1)
-    if highs.available():
-        return _solve_highs(program, highs, first, limits)
-    return _solve_cbc(program, first, limits)
-
-
-def _solve_highs(
-    program: "pulp.LpProblem",
-    solver: "pulp.HiGHS",
-    first: Mapping[str, float] | None,
-    limits: Limits,
-) -> tuple[float | None, bool]:
-    """Solve with HiGHS through pulp's interface, but with a first solution and the bound."""
-    import highspy
-
+    solver = pulp.HiGHS(msg=False, gapRel=limits.gap, timeLimit=limits.time, threads=1)
     solver.createAndConfigureSolver(program)
     solver.buildSolverModel(program)
     model: Any = program.solverModel
     if limits.max_nodes is not None:
         model.setOptionValue("mip_max_nodes", limits.max_nodes)
-    variables: Sequence[Any] = program.variables()
+    variables = _columns(program)
     if first is not None:
         start = highspy.HighsSolution()
         start.col_value = [first.get(variable.name, 0.0) for variable in variables]
         model.setSolution(start)
     model.run()
-    info = model.getInfo()
-    values = model.getSolution().col_value
-    for variable, value in zip(variables, values, strict=False):
+    for variable, value in zip(variables, model.getSolution().col_value, strict=False):
         variable.varValue = value
     optimal = model.getModelStatus() == highspy.HighsModelStatus.kOptimal
-    bound = float(info.mip_dual_bound)
+    bound = float(model.getInfo().mip_dual_bound)
     return (bound if bound > 0 else None), optimal
 
 
-def _solve_cbc(
-    program: "pulp.LpProblem", first: Mapping[str, float] | None, limits: Limits
-) -> tuple[float | None, bool]:
-    """Solve with CBC, which pulp brings along; it does not tell its bound but where it is met."""
+def _columns(program: "pulp.LpProblem") -> Sequence[Any]:
+    """Return the variables in the order of the solver's columns.
+
+    pulp 4 gives columns to the variables that are used, in the order in which they were made; pulp
+    3 to all of them, by name.
+    """
+    exported = getattr(program, "exported_variables", program.variables)
+    variables: Sequence[Any] = exported()
+    return variables
+
+
+def weighted_sum(terms: "Iterable[tuple[pulp.LpVariable, float]]") -> "pulp.LpAffineExpression":
+    """Return the sum of variables, each times a factor.
+
+    pulp 3 and 4 have no constructor of expressions in common, but both have ``lpSum``.
+    """
     import pulp
 
-    if first is not None:
-        for variable in program.variables():
-            variable.setInitialValue(first.get(variable.name, 0.0))
-    solver = pulp.COIN_CMD(
-        path=_cbc_path(),
-        msg=False,
-        gapRel=limits.gap,
-        timeLimit=limits.time,
-        maxNodes=limits.max_nodes,
-        warmStart=first is not None,
-        threads=1,
-    )
-    program.solve(solver)
-    optimal = program.sol_status == pulp.LpSolutionOptimal
-    value = pulp.value(program.objective)
-    return (float(value) * (1 - limits.gap) if optimal and value is not None else None), optimal
-
-
-def _cbc_path() -> str | None:
-    """Return where pulp keeps its own CBC; None: look for ``cbc`` on the path."""
-    import pulp
-
-    bundled = getattr(pulp, "PULP_CBC_CMD", None)  # goes away with pulp 4
-    path = getattr(bundled, "pulp_cbc_path", None)
-    return str(path) if path and pulp.COIN_CMD(path=path).available() else None
+    return pulp.lpSum(factor * variable for variable, factor in terms)

@@ -1,9 +1,7 @@
-import sys
 from dataclasses import replace
 from itertools import combinations, product
 from random import Random
 
-import pulp
 import pytest
 from machines import machine, topology
 
@@ -17,9 +15,9 @@ from sharders.baselines.ilp import Ilp
 from sharders.baselines.ilp_model import IlpModel
 from sharders.greedy.cost_greedy import CostGreedy
 from sharders.problem.option_costs import OptionCosts
-from sharders.problem.options import make_plan, make_sharding, option_of
+from sharders.problem.options import make_plan, make_sharding
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
-from sharders.problem.solvers import Limits, _cbc_path
+from sharders.problem.solvers import Limits
 
 TYPES = (
     ShardingType.TABLE_WISE,
@@ -114,8 +112,14 @@ def test_puts_tables_behind_a_cache_when_hbm_is_short() -> None:
     start = CostGreedy().shard(tight, Budget(), Random(0)).plan
     solution = Ilp().solve(tight, Budget(), start)
     assert solution is not None
-    kernels = [option_of(solution.plan.table(each.name), each).compute_kernel for each in tables]
-    assert kernels.count(ComputeKernel.FUSED_UVM_CACHING) == 1
+    check_memory(workload, ranks, solution.plan)
+    # one rank has a table behind a cache, and another one beside it; what the other rank has,
+    # one in HBM or one behind a cache, takes less, and is a tie to this program
+    costs = OptionCosts(tight)
+    fused, cached = (costs.cost(tables[0], option).shard_load for option in tight.options["t0"])
+    assert fused < cached
+    assert solution.optimal
+    assert solution.makespan == pytest.approx(fused + cached)
 
 
 @pytest.mark.slow
@@ -139,36 +143,3 @@ def test_tells_its_own_value_bound_and_gap() -> None:
     assert proof.bound <= proof.value * (1 + 1e-6)
     assert proof.gap is not None
     assert proof.gap <= 2 * Ilp().gap
-
-
-@pytest.fixture
-def without_highs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make importing highspy fail, and pulp know it."""
-    monkeypatch.setitem(sys.modules, "highspy", None)
-    monkeypatch.setattr(pulp.HiGHS, "available", lambda _: False)
-    if not pulp.COIN_CMD(path=_cbc_path()).available():
-        pytest.skip("pulp came without CBC")
-
-
-@pytest.mark.usefixtures("without_highs")
-@pytest.mark.parametrize("memory", [80.0, 0.6])
-def test_cbc_finds_the_same_optimum(memory: float) -> None:
-    _check_optimum(_problem(2, memory=memory))
-
-
-@pytest.mark.usefixtures("without_highs")
-def test_without_highs_plans_are_as_good_on_small_problems() -> None:
-    problem = _problem(1)
-    result = Ilp().shard(problem, Budget(max_evaluations=500), Random(0))
-    check_memory(problem.workload, problem.topology, result.plan)
-    assert result.status is SearchStatus.OPTIMAL
-
-
-@pytest.mark.usefixtures("without_highs")
-def test_without_highs_a_limit_still_gives_a_plan() -> None:
-    problem = example_problem(example_workload(40), world_size=8)
-    for max_variables in (10, 6000):
-        sharder = Ilp(max_variables=max_variables)
-        budget = Budget(max_evaluations=40, time_left=lambda: 2.0)
-        result = sharder.shard(problem, budget, Random(0))
-        check_memory(problem.workload, problem.topology, result.plan)
