@@ -126,6 +126,25 @@ class PluginError(PlannerError):
         return f"plug-in `{self.name}`: {self.reason}"
 
 
+@dataclass(eq=False)
+class SharderFailedError(PlannerError):
+    """A sharder ended with an exception that is a bug of it, not of what it was given."""
+
+    name: str
+    reason: str
+    """The exception's type and message, and where it was raised."""
+    hint: str | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        """Say how to see where it comes from."""
+        self.hint = self.hint or (
+            f"a bug of the sharder: `planner plan --sharder {self.name}` shows its traceback"
+        )
+
+    def __str__(self) -> str:
+        return f"sharder `{self.name}` failed: {self.reason}"
+
+
 def suggestion(name: str, choices: Sequence[str]) -> str | None:
     """Return ``did you mean `x`?`` when one of the choices is close to the name."""
     close = get_close_matches(name, choices, n=1)

@@ -1,7 +1,6 @@
 """``planner compare``."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import click
 
@@ -19,9 +18,6 @@ from planner.cli.pages import check_page, html_option, write_page
 from planner.cli.values import FILE, SHARDER
 from planner.environment.interrupts import interruptible
 from planner.show.output import Output, ProgressLine
-
-if TYPE_CHECKING:
-    from costmodel.base.errors import PlannerError
 
 
 @click.command("compare")
@@ -56,7 +52,10 @@ def command(
     output: Output,
     **flags: object,
 ) -> None:
-    """Compare all sharders on a workload file, or two plan files with each other."""
+    """Compare all sharders on a workload file, or two plan files with each other.
+
+    A sharder that fails is a row with the reason, and the exit code tells: 1 a bug, 5 a plug-in.
+    """
     check_page(html, output)
     if len(files) == 2:
         where, why = "a workload file", "plans are compared as they are"
@@ -80,12 +79,14 @@ def _compare_sharders(
     output: Output,
     flags: dict[str, object],
 ) -> None:
+    from costmodel.base.errors import PluginError, SharderFailedError
     from planner.environment.settings import DEFAULT, resolve
     from planner.planning.api import compare
     from planner.planning.compare_text import sharders_text
     from planner.planning.plugins import sharder_names
     from planner.planning.report_data import report_data
     from planner.planning.search import Search
+    from planner.show.errors import error_json, exit_code
 
     settings = resolve(flags)
     searches = len(sharders) or len(sharder_names()) + 1
@@ -103,23 +104,23 @@ def _compare_sharders(
                 interrupted=lambda: interrupt.happened,
                 watch=progress.watch,
             ),
-            left_out=lambda name, error: output.remark(_left_out(name, error)),
         )
     assumed = settings.origins["hardware"] == DEFAULT
     reports = [replace(result.report, hardware_assumed=assumed) for result in results]
     if output.json:
-        output.data({"results": [report_data(report) for report in reports]})
+        output.data({
+            "results": [report_data(report) for report in reports],
+            "without_plan": {name: error_json(error) for name, error in results.errors.items()},
+        })
     elif html != "-":
-        output.lines(lambda width: sharders_text(reports, width))
+        output.lines(lambda width: sharders_text(reports, width, results.errors))
     write_page(html, results.to_html, output)
     if interrupt.happened:
         output.remark("interrupted: not every sharder had its turn")
         click.get_current_context().exit(interrupt.exit_code)
-
-
-def _left_out(name: str, error: "PlannerError") -> str:
-    hint = f"\n  hint: {error.hint}" if error.hint else ""
-    return f"{name} is not compared: {error}{hint}"
+    for error in results.errors.values():
+        if isinstance(error, PluginError | SharderFailedError):
+            click.get_current_context().exit(exit_code(error))
 
 
 def _compare_plans(old: str, new: str, *, html: str | None, output: Output) -> None:

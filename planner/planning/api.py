@@ -1,6 +1,6 @@
 """What the commands do, as functions: plan, compare, simulate."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import index
 from pathlib import Path
@@ -219,16 +219,14 @@ def compare(
     hardware: HardwareLike = DEFAULT_HARDWARE,
     sharders: Sequence[str] | str = (),
     search: Search | None = None,
-    left_out: Callable[[str, PlannerError], None] | None = None,
     **options: Any,  # noqa: ANN401 - the fields of Search
 ) -> Comparison:
     """Run several sharders (none named: all, and ``auto``), and simulate their plans.
 
     The shortest expected step comes first.
 
-    None knows what the others found, and each has the whole time limit. A sharder that finds no
-    plan is left out, and ``left_out`` told its name and why; if none finds one, the first's error
-    is raised.
+    None knows what the others found, and each has the whole time limit. ``errors`` of the result
+    has why a sharder has no plan, by its name; if none finds one, the first's error is raised.
     """
     task = _task(workload, hardware, gpus, nodes)
     search = replace(search or Search(), **options)
@@ -238,12 +236,9 @@ def compare(
     found = sorted((a for a in attempts if a.plan), key=lambda attempt: attempt.step_time)
     if not found:
         raise next(iter(errors.values()))
-    if left_out is not None:
-        for name, error in errors.items():
-            left_out(name, error)
     plans = [attempt.found for attempt in found]
     order = ranked(task.problem.workload, task.problem.topology, plans)
-    return Comparison(
+    compared = (
         task.planned(
             found[number],
             replace(
@@ -258,6 +253,7 @@ def compare(
         )
         for number, confidence in order
     )
+    return Comparison(compared, errors)
 
 
 def load_plan(path: str | Path) -> Planned:

@@ -1,5 +1,6 @@
 """Plans beside each other, as pages: what ``compare --html`` writes."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from planner.pages.charts import Spec
@@ -12,8 +13,9 @@ from planner.planning.plan_page import headline, numbers, warning_panels
 from planner.show.format import duration, memory, rate, signed_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from costmodel.base.errors import PlannerError
     from planner.planning.api import Planned
     from planner.planning.diff import PlanDiff
 
@@ -29,8 +31,31 @@ def comparison_spec(plans: "Sequence[Planned]") -> Spec:
     return breakdown_spec([each.report for each in plans], sharder_names_of(plans))
 
 
-def comparison_columns(plans: "Sequence[Planned]") -> list[HtmlColumn]:
-    """Return every sharder as a row."""
+def comparison_columns(
+    plans: "Sequence[Planned]", errors: "Mapping[str, PlannerError]"
+) -> list[HtmlColumn]:
+    """Return every sharder as a row, those that have no plan last, with the reason."""
+    columns = _plan_columns(plans)
+    if not errors:
+        return columns
+    without = [
+        replace(
+            column,
+            cells=[*column.cells, *([""] * len(errors))],
+            values=column.values and [*column.values, *([None] * len(errors))],
+        )
+        for column in columns[1:]
+    ]
+    names = [*columns[0].cells, *errors]
+    reasons = [*([""] * len(plans)), *map(str, errors.values())]
+    return [
+        HtmlColumn(header="Sharder", cells=names),
+        *without,
+        HtmlColumn(header="No plan", cells=reasons, prose=True),
+    ]
+
+
+def _plan_columns(plans: "Sequence[Planned]") -> list[HtmlColumn]:
     reports = [each.report for each in plans]
     return [
         HtmlColumn(header="Sharder", cells=sharder_names_of(plans)),
@@ -50,7 +75,7 @@ def comparison_columns(plans: "Sequence[Planned]") -> list[HtmlColumn]:
     ]
 
 
-def comparison_page(plans: "Sequence[Planned]") -> str:
+def comparison_page(plans: "Sequence[Planned]", errors: "Mapping[str, PlannerError]") -> str:
     """Return the page of several sharders' plans for one workload, best first."""
     best = plans[0].report
     panels = [
@@ -60,7 +85,7 @@ def comparison_page(plans: "Sequence[Planned]") -> str:
             note="The critical path of each plan by stage; the line is the step's 90% interval.",
             chart=comparison_spec(plans),
         ),
-        Panel(title="Sharders", table=comparison_columns(plans)),
+        Panel(title="Sharders", table=comparison_columns(plans, errors)),
     ]
     title = f"Sharders on {best.workload or 'a workload'}, {best.world_size:,} × {best.hardware}"
     facts = [("best", sharder_names_of(plans)[0]), *headline(best)]

@@ -1,11 +1,13 @@
 """Sharders beside each other, and plans beside each other, as text."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from textwrap import wrap
 
 from rich.text import Text
 
+from costmodel.base.errors import PlannerError
 from costmodel.base.units import Bytes
 from costmodel.domain.plan import ShardingType, TableSharding
 from planner.planning.confidence_text import odds, span
@@ -32,6 +34,7 @@ from planner.show.format import (
 from planner.show.layout import FULL, Column, table, table_text
 
 _NO_SEARCH = "-"
+_NO_PLAN = "no plan"
 _INITIALS = {
     ShardingType.DATA_PARALLEL: "dp",
     ShardingType.TABLE_WISE: "tw",
@@ -49,10 +52,13 @@ _AS_FAST = 5e-3
 _OTHERS = {"workload": "another workload", "machine": "another machine", "ranks": "other ranks"}
 
 
-def sharders_text(reports: Sequence[Report], width: int) -> Iterator[Text]:
+def sharders_text(
+    reports: Sequence[Report], width: int, errors: Mapping[str, PlannerError] | None = None
+) -> Iterator[Text]:
     """Yield what was planned, and a table of sharders, best first; those with one plan in a row.
 
-    Where sharders tie, a sentence before it says so.
+    Where sharders tie, a sentence before it says so. Sharders without a plan come last, and below
+    the table is why they have none.
     """
     yield from headline_text(reports[0], width)
     yield from notes_text(reports[0].notes, width)
@@ -62,7 +68,11 @@ def sharders_text(reports: Sequence[Report], width: int) -> Iterator[Text]:
         yield from map(Text, wrap(tied, width))
         yield Text()
     groups = list(_equal(reports).values())
-    yield from table_text(_sharder_columns(groups), width=width)
+    columns = _sharder_columns(groups)
+    if errors:
+        columns = [_with_rows(column, errors) for column in columns]
+    yield from table_text(columns, width=width)
+    yield from map(Text, _reasons(errors or {}, width))
     yield from map(Text, _same_plans(groups, width))
     yield from map(Text, _proofs(reports, width))
     yield from map(Text, _rivals([group[0] for group in groups], width))
@@ -121,6 +131,23 @@ def _sharder_columns(groups: Sequence[Sequence[Report]]) -> list[Column]:
             priority=6,
         ),
     ]
+
+
+def _with_rows(column: Column, errors: Mapping[str, PlannerError]) -> Column:
+    """Return a column with a row for every sharder that has no plan."""
+    said = {"Sharder": list(errors), "Step time": [_NO_PLAN] * len(errors)}
+    blank = [""] * len(errors)
+    styles = [*column.styles, *blank] if column.styles else ()
+    return replace(column, cells=[*column.cells, *said.get(column.header, blank)], styles=styles)
+
+
+def _reasons(errors: Mapping[str, PlannerError], width: int) -> list[str]:
+    """Say why sharders have no plan, and what helps."""
+    lines = []
+    for name, error in errors.items():
+        hint = f"; {error.hint}" if error.hint else ""
+        lines += wrap(f"{name} has no plan: {error}{hint}", width - 2, subsequent_indent="  ")
+    return [f"  {line}" for line in lines]
 
 
 def _sharder(report: Report) -> str:

@@ -1,7 +1,7 @@
 """How plans show themselves in a notebook: a line, a table, charts and data frames."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from planner.pages.charts import Chart, chart
 from planner.pages.frames import dataframe
@@ -9,6 +9,9 @@ from planner.pages.tables import html_table, text
 from planner.show.format import count, duration, rate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from costmodel.base.errors import PlannerError
     from costmodel.step.timeline import Timeline
     from planner.planning.api import Planned
 
@@ -76,10 +79,19 @@ def _timeline(planned: "Planned") -> "Timeline":
     return simulate(planned)
 
 
-class Comparison(tuple["Planned", ...]):
+class Comparison(tuple["Planned", ...]):  # noqa: SLOT001 - a tuple with slots holds no errors
     """Plans of several sharders for one workload, best first: a tuple that notebooks can show."""
 
-    __slots__ = ()
+    errors: "Mapping[str, PlannerError]"
+    """Why sharders have no plan, by their names."""
+
+    def __new__(
+        cls, plans: "Iterable[Planned]", errors: "Mapping[str, PlannerError] | None" = None
+    ) -> Self:
+        """Make a tuple of the plans, with the errors beside them."""
+        self = super().__new__(cls, plans)
+        self.errors = errors or {}
+        return self
 
     def __repr__(self) -> str:
         from planner.planning.compare_page import sharder_names_of
@@ -91,7 +103,7 @@ class Comparison(tuple["Planned", ...]):
     def _repr_html_(self) -> str:
         from planner.planning.compare_page import comparison_columns
 
-        return html_table(comparison_columns(self)) if self else repr(self)
+        return html_table(comparison_columns(self, self.errors)) if self else repr(self)
 
     def to_dataframe(self) -> Any:  # noqa: ANN401 - a pandas.DataFrame
         """Return one row for every sharder as a ``pandas.DataFrame``, with the keys of JSON."""
@@ -107,7 +119,7 @@ class Comparison(tuple["Planned", ...]):
         """Return a page that needs no network: steps beside each other, and a table."""
         from planner.planning.compare_page import comparison_page
 
-        return comparison_page(self)
+        return comparison_page(self, self.errors)
 
     def plot_breakdown(self) -> Chart:
         """Return where the steps go, as an Altair chart."""

@@ -11,6 +11,7 @@ from costmodel.base.errors import (
     PlannerError,
     PluginError,
     Problem,
+    SharderFailedError,
     UnknownNameError,
 )
 from planner.files.source import MOST_PROBLEMS
@@ -21,15 +22,16 @@ WIDTH = 100
 
 _MOST_SHOWN = 20
 """Problems of a file that are shown."""
-_BAD_INPUT = 3
+_BUG, _BAD_INPUT = 1, 3
 _EXIT_CODES: Mapping[type[PlannerError], int] = {
     UnknownNameError: _BAD_INPUT,
     InputError: _BAD_INPUT,
     InfeasibleError: 4,
     MissingDependencyError: 5,
     PluginError: 5,
+    SharderFailedError: _BUG,
 }
-"""3 bad input, 4 no plan fits, 5 something needed is missing."""
+"""1 a bug, 3 bad input, 4 no plan fits, 5 something needed is missing."""
 
 
 def exit_code(error: PlannerError) -> int:

@@ -2,15 +2,20 @@ import json
 import re
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from command_runs import Command
 
 from planner.files.workload import load_workload
+from planner.planning import api, one_sharder, plugins
 from planner.planning.views import Comparison
 from planner.sweeping.points import Sweep
 from sharders import SHARDERS
+from sharders.greedy.one_pass import Naive
+from sharders.problem.sharding_problem import Budget, SearchResult, Sharder, ShardingProblem
 
 ROOT = Path(__file__).parents[3]
 
@@ -47,9 +52,79 @@ def test_compare_says_what_a_sharder_lacks(
     monkeypatch.setitem(sys.modules, "optuna", None)
     two = ("--sharder", "optuna", "--sharder", "naive")
     done = run("compare", "tables.yaml", "--gpus", "2", *two)
-    assert "optuna is not compared: the sharder `optuna` needs `optuna`" in done.err
-    assert "hint: pip install '.[search]'" in done.err
-    assert "naive" in done.out
+    text = " ".join(done.out.split())
+    assert "optuna no plan" in text
+    assert "optuna has no plan: the sharder `optuna` needs `optuna`" in text
+    assert "; pip install '.[search]'" in text
+    assert "naive" in text
+    assert done.code == 0  # an extra that is not installed is no failure
+
+
+class _Failing:
+    """A sharder with a bug."""
+
+    def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
+        del problem, budget, rng
+        raise AttributeError("'dict' object has no attribute 'clone_expr'")
+
+
+class _Cheating:
+    """A plug-in whose plan leaves tables out."""
+
+    def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
+        result = Naive().shard(problem, budget, rng)
+        some = replace(result.plan, tables=result.plan.tables[1:])
+        return replace(result, plan=some)
+
+
+@pytest.mark.parametrize(
+    ("name", "sharder", "said", "code"),
+    [
+        (
+            "lns",
+            _Failing,
+            "lns has no plan: sharder `lns` failed: AttributeError: 'dict' object",
+            1,
+        ),
+        (
+            "own",
+            _Cheating,
+            "own has no plan: plug-in `own`: returned a plan that cannot be used",
+            5,
+        ),
+    ],
+)
+def test_a_sharder_that_fails_is_a_row_and_costs_the_others_nothing(
+    run: Command, monkeypatch: pytest.MonkeyPatch, name: str, sharder: type, said: str, code: int
+) -> None:
+    known = one_sharder.load_sharder
+
+    def load(wanted: str) -> Sharder:
+        return sharder() if wanted == name else known(wanted)
+
+    monkeypatch.setattr(one_sharder, "load_sharder", load)
+    monkeypatch.setattr(plugins, "sharder_names", lambda: ("naive", name))
+    monkeypatch.setattr(api, "sharder_names", lambda: ("naive", name))
+    flags = ("tables.yaml", "--gpus", "2", "--time-limit", "0.1s")
+    done = run("compare", *flags)
+    text = " ".join(done.out.split())
+    assert f"{name} no plan" in text
+    assert said in text
+    assert "naive" in text
+    assert done.code == code
+    data = run("compare", *flags, "--json").data
+    assert {each["sharder"] for each in data["results"]} == {"naive", "auto"}
+    assert data["without_plan"][name]["exit_code"] == code
+
+
+def test_where_every_sharder_fails_the_error_is_the_command_s(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_sharder, "load_sharder", lambda _: _Failing())
+    done = run("compare", "tables.yaml", "--gpus", "2", "--sharder", "lns")
+    assert done.code == 1
+    assert "error: sharder `lns` failed: AttributeError" in done.err
+    assert "`planner plan --sharder lns` shows its traceback" in done.err
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import planner
+from costmodel.base.errors import SharderFailedError
 from costmodel.base.units import MS
 from costmodel.domain.plan import (
     ComputeKernel,
@@ -90,7 +91,7 @@ def test_pages_quote_the_expected_step_and_call_the_other_predicted() -> None:
     assert facts["step time"] == duration(report.confidence.expected)
     assert facts["predicted"] == duration(report.step_time)
     assert facts[report.baseline.sharder].startswith(duration(report.baseline.expected))
-    times = next(each for each in comparison_columns([plan]) if each.header == "Step time")
+    times = next(each for each in comparison_columns([plan], {}) if each.header == "Step time")
     assert times.cells == [duration(report.confidence.expected)]
 
 
@@ -185,6 +186,9 @@ def test_two_plans_beside_each_other(planned: planner.Planned) -> None:
     assert repr(both).startswith("<Comparison of 2 sharders: naive ")
     assert both._repr_html_().count("<tr>") == 1 + 2
     assert "cost_greedy" in both.to_html()
+    with_error = Comparison((planned,), {"lns": SharderFailedError("lns", "KeyError: 7")})
+    assert "sharder `lns` failed: KeyError: 7" in with_error._repr_html_()
+    assert "sharder `lns` failed: KeyError: 7" in with_error.to_html()
 
 
 def test_comparing_returns_a_tuple_that_notebooks_can_show() -> None:
