@@ -16,8 +16,10 @@ MODULES = sorted(
 """Those that have a ``.pxd`` file, which gives them C types."""
 FINITE = Path("costmodel/engine/step")
 """Has no infinite numbers: comparisons may become vector instructions."""
-FLAGS = () if sys.platform == "win32" else ("-O3", "-g0", "-Wno-attributes")
-SHARED_FLAGS = (*FLAGS, "-O1") if FLAGS else ()
+OPTIMIZE = os.environ.get("SHARDWISE_OPTIMIZE", "3")
+"""gcc's level: checks of what works, not of how fast it is, set 0."""
+FLAGS = () if sys.platform == "win32" else (f"-O{OPTIMIZE}", "-g0", "-Wno-attributes")
+SHARED_FLAGS = (*FLAGS, f"-O{min(OPTIMIZE, '1')}") if FLAGS else ()
 """No inner loop is there, and it is the longest of all: compiled in less than half the time."""
 WARN = 3
 """Level of messages that are shown in any case."""

@@ -1,10 +1,12 @@
-"""Run by ``check_wheel`` with an installed wheel: every module imports, and a plan is made."""
+"""Run by ``check_wheel`` with an installed wheel: every module imports, and commands work."""
 
 import importlib
 import json
 import pkgutil
+import platform
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,9 @@ import sharders
 
 EXTRAS = {"fbgemm_gpu", "matplotlib", "optuna", "pyarrow", "pytest", "torch", "torchrec"}
 """What modules may miss: packages of extras that are not installed here."""
+NEEDED = ("click", "highspy", "numpy", "pulp", "pydantic", "PyYAML", "rich", "scipy")
+"""What the wheel alone brings along."""
+PLAN = "plan.json"
 
 
 def import_everything() -> int:
@@ -32,11 +37,18 @@ def import_everything() -> int:
     return count
 
 
+def run(*arguments: str) -> str:
+    """Return what a command of the planner prints, as a user would run it."""
+    command = [Path(sys.executable).with_name("planner"), *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, encoding="utf-8")
+    if done.returncode:
+        sys.exit(f"planner {' '.join(arguments)}: exit code {done.returncode}\n{done.stderr}")
+    return done.stdout
+
+
 def answer(*arguments: str) -> dict[str, Any]:
-    """Return the JSON answer of a command of the planner, as a user would run it."""
-    command = [Path(sys.executable).with_name("planner"), *arguments, "--json"]
-    run = subprocess.run(command, check=True, capture_output=True)
-    result: dict[str, Any] = json.loads(run.stdout)
+    """Return the JSON answer of a command."""
+    result: dict[str, Any] = json.loads(run(*arguments, "--json"))
     return result
 
 
@@ -46,11 +58,52 @@ def engine() -> str:
     return "compiled" if check["good"] else "interpreted"
 
 
-if __name__ == "__main__":
-    expected = sys.argv[1]
-    print(import_everything(), "modules imported, the search is", engine())
+def check_search(expected: str) -> None:
+    """Plan as the README does; the search must be as expected: compiled, or interpreted."""
     plan = answer("plan", "dlrm_dcnv2.yaml", "--gpus", "8", "--time-limit", "3s")
     found = "compiled" if plan["compiled"] else "interpreted"
-    print(plan["evaluated"], "plans in 3 s,", plan["step_time_s"], "s a step,", found)
+    print(f"  {plan['evaluated']} plans in 3 s, {plan['step_time_s']} s a step, {found}")
     if (engine(), found) != (expected, expected):
         sys.exit(f"the installed search is {engine()}, the plan's {found}; expected {expected}")
+
+
+def check_sharders() -> None:
+    """Compare all sharders: each one has a plan, or needs an extra."""
+    compared = answer("compare", "tables.yaml", "--gpus", "2", "--time-limit", "0.3s")
+    found = {each["sharder"] for each in compared["results"]}
+    without = {name: error["kind"] for name, error in compared["without_plan"].items()}
+    if set(without.values()) - {"MissingDependencyError"} or not found:
+        sys.exit(f"compare: {compared['without_plan']}")
+    if found | set(without) != {*sharders.SHARDERS, "auto"}:
+        sys.exit(f"compare ran {sorted(found)} alone")
+    print(f"  {len(found)} sharders compared; without their extra: {', '.join(without)}")
+
+
+def check_commands() -> None:
+    """Explain and simulate a plan, and run the tour."""
+    answer("plan", "tables.yaml", "--gpus", "2", "--time-limit", "1s", "--output", PLAN)
+    changes = answer("explain", PLAN)["choices"]
+    run("simulate", PLAN, "--trace", "trace.json")
+    run("demo", "--output", "demo")
+    print(f"  explain: {len(changes)} choices; simulate and demo work")
+
+
+def check_page() -> None:
+    """Write a page, with what the extra `page` brings."""
+    run("simulate", PLAN, "--html", "page.html")
+    page = Path("page.html").read_text(encoding="utf-8")
+    if "<svg" not in page and "vega" not in page:
+        sys.exit("the page has no chart")
+    print(f"  a page of {len(page)} characters")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "page":
+        check_page()
+    else:
+        versions = ", ".join(f"{name} {version(name)}" for name in NEEDED)
+        print(f"Python {platform.python_version()}: {versions}")
+        print(f"  {import_everything()} modules imported")
+        check_search(sys.argv[1])
+        check_sharders()
+        check_commands()
