@@ -45,12 +45,17 @@ def solve(
     import highspy
     import pulp
 
-    solver = pulp.HiGHS(msg=False, gapRel=limits.gap, timeLimit=limits.time, threads=1)
-    solver.createAndConfigureSolver(program)
-    solver.buildSolverModel(program)
-    model: Any = program.solverModel
-    if limits.max_nodes is not None:
-        model.setOptionValue("mip_max_nodes", limits.max_nodes)
+    model = program.solverModel = _quiet_solver()
+    options = {
+        "mip_rel_gap": limits.gap,
+        "threads": 1,
+        "time_limit": limits.time,
+        "mip_max_nodes": limits.max_nodes,
+    }
+    for name, value in options.items():
+        if value is not None:
+            model.setOptionValue(name, value)
+    pulp.HiGHS().buildSolverModel(program)
     variables = _columns(program)
     if first is not None:
         start = highspy.HighsSolution()
@@ -62,6 +67,28 @@ def solve(
     optimal = model.getModelStatus() == highspy.HighsModelStatus.kOptimal
     bound = float(model.getInfo().mip_dual_bound)
     return (bound if bound > 0 else None), optimal
+
+
+def _quiet_solver() -> Any:  # noqa: ANN401 - a highspy.Highs
+    """Return a solver of HiGHS that prints nothing.
+
+    HiGHS 1.16 prints its version to standard output, before any JSON of ours, when a new solver
+    turns its callbacks on, which is before it can be given an option.
+    """
+    import highspy
+
+    silent = ("output_flag", False)
+
+    class QuietSolver(highspy.Highs):
+        def enableCallbacks(self) -> Any:  # noqa: ANN401, N802 - highspy's name and type
+            self.setOptionValue(*silent)
+            callbacks: Any = super()
+            return callbacks.enableCallbacks()
+
+    made: Any = QuietSolver
+    solver = made()
+    solver.setOptionValue(*silent)
+    return solver
 
 
 def _columns(program: "pulp.LpProblem") -> Sequence[Any]:
