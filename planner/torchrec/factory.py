@@ -15,10 +15,11 @@ from torchrec.distributed.planner.types import PlannerError as TorchRecError
 from torchrec.distributed.sharding_plan import get_default_sharders
 
 from costmodel.base.errors import InputError, Problem
-from costmodel.domain.workload import DenseModel, Workload
+from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
 from planner.torchrec.exchange import DEVICE, placed
-from planner.torchrec.model_reading import read_model
+from planner.torchrec.model_reading import ModelTables, read_model
 from planner.torchrec.modules import ModelReading
+from planner.torchrec.replication import frozen_tables, unreplicated
 
 
 def read_factory(
@@ -50,7 +51,7 @@ def read_factory(
         raise _refused(spec, "it has no embedding tables that a cost model knows")
     workload = Workload(
         name=spec,
-        tables=tuple(replace(table, compute_kernels=()) for table in read.tables),
+        tables=tuple(replace(table, compute_kernels=()) for table in _allowed(read)),
         dense=read.dense,
         local_batch_size=batch,
         optimizer=read.optimizer,
@@ -59,6 +60,13 @@ def read_factory(
     if read.others:
         places["left_out"] = [each.fqn for each in read.others]
     return workload, places
+
+
+def _allowed(model: ModelTables) -> Iterator[EmbeddingTable]:
+    """Yield the tables, without the choice of replicating those that are frozen."""
+    frozen = frozen_tables(model)
+    for table in model.tables:
+        yield unreplicated(table) if table.name in frozen else table
 
 
 def _factory(spec: str) -> Callable[[], object]:

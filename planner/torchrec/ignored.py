@@ -6,17 +6,47 @@ from typing import Any
 from torchrec.distributed.planner import constants
 from torchrec.distributed.planner.types import Topology
 from torchrec.distributed.types import ShardingPlan
+from torchrec.modules.embedding_modules import EmbeddingCollection
 
 from costmodel.domain.plan import ComputeKernel
 from planner.show.format import count
 from planner.torchrec.communication import own_sharder, table_output, wire_types
+from planner.torchrec.error_types import refusing
 from planner.torchrec.model_reading import offered_kernels, optimizer_name, planned_kernels
-from planner.torchrec.modules import FoundTable, ModelReading, full_name, namesakes
+from planner.torchrec.modules import FoundTable, ModelReading, full_name, namesakes, on_device
+from planner.torchrec.replication import is_frozen
 from planner.torchrec.settings import WRAPPERS, argument_defaults, unheeded, unheeded_fields
+from planner.torchrec.table_reads import num_inputs, untold
 
 Said = tuple[str, str, str]
 """A setting, why it changes nothing, and the table that has it; empty: no table has."""
 _MOST_NAMED = 4
+
+
+def looked_over(
+    topology: Topology,
+    arguments: Mapping[str, object],
+    tables: Sequence[FoundTable],
+    reading: ModelReading,
+    unheeded: Sequence[Said],
+) -> str:
+    """Return in one message what is set and changes nothing, and what is planned roughly.
+
+    Parameters
+    ----------
+    topology, arguments
+        As for ``ignored_settings``.
+    tables
+        All that the sharders can shard, on whatever device.
+    reading
+        How they are read.
+    unheeded
+        What an enumerator lists and is not heeded.
+
+    """
+    found = on_device(tables, reading)
+    ignored = [*ignored_settings(topology, arguments, found), *unmatched(reading, tables)]
+    return warning(ignored, [*planned_roughly(topology, found, reading), *unheeded])
 
 
 def ignored_settings(
@@ -69,10 +99,13 @@ def unmatched(reading: ModelReading, tables: Iterable[FoundTable]) -> list[Said]
     ]
 
 
-def planned_roughly(topology: Topology, found: Sequence[FoundTable]) -> list[Said]:
+def planned_roughly(
+    topology: Topology, found: Sequence[FoundTable], reading: ModelReading
+) -> list[Said]:
     """Return the modules that are planned without what is around their collection.
 
-    Tables that no cost model knows are among them, and what they alone heed of a topology.
+    Tables that no cost model knows are among them, and what they alone heed of a topology; and
+    those of whose inputs nothing is known, or something else than features have.
     """
     rough: list[Said] = []
     if any(table.unmodelled for table in found):
@@ -92,24 +125,48 @@ def planned_roughly(topology: Topology, found: Sequence[FoundTable]) -> list[Sai
         rough.append((f"tables of several modules named `{name}`", reason, ""))
     ours = [each for each in found if not each.unmodelled]
     rough += [said for each in ours for said in _left_out(each, topology.compute_device)]
+    rough += [(*said, each.name) for each in ours for said in _of_inputs(each, reading)]
     return [*dict.fromkeys(rough), *_mixed(ours)]
 
 
-def optimizers_left_out(plan: ShardingPlan, found: Sequence[FoundTable]) -> str:
-    """Return which tables the plan replicates, and an optimizer in the backward was to update.
+def on_replicas(
+    plan: ShardingPlan, fixed: ShardingPlan, found: Sequence[FoundTable], compute_device: str
+) -> Iterator[str]:
+    """Yield what a training loop must do about the tables that the plan replicates.
 
     TorchRec makes parameters of their own of them, which know nothing of what
-    ``apply_optimizer_in_backward`` or ``fused_params`` have set. Empty: there are none.
+    ``apply_optimizer_in_backward`` or ``fused_params`` have set, or will have set. Who asked for
+    nothing else, or has a plan for it, and has set no such optimizer, knows.
     """
-    replicated = [each.fqn for each in found if optimizer_name(each) and _is_dense(plan, each)]
-    if not replicated:
-        return ""
-    return (
-        f"the optimizer in the backward does not update {count(len(replicated), 'table')}"
-        f"{_listed(replicated)} of the plan, replicated (data_parallel) as they are: the training "
-        "loop's dense optimizer must have their parameters; sharding_types without data_parallel "
-        "in their ParameterConstraints avoid it"
-    )
+    replicated = [each for each in found if _is_dense(plan, each)]
+    frozen = [each.fqn for each in replicated if is_frozen(each)]
+    if frozen:
+        yield (
+            f"the plan replicates {count(len(frozen), 'table')}{_listed(frozen)} (data_parallel), "
+            "frozen as they are, as nothing else is allowed for them: the training loop's dense "
+            "optimizer must not have their parameters, or it trains them"
+        )
+    unexpected = [
+        each.fqn
+        for each in replicated
+        if not is_frozen(each)
+        and (optimizer_name(each) or _was_chosen(each, fixed, compute_device))
+    ]
+    if unexpected:
+        yield (
+            f"the optimizer in the backward does not update {count(len(unexpected), 'table')}"
+            f"{_listed(unexpected)} of the plan, replicated (data_parallel) as they are: put their "
+            "parameters into the training loop's dense optimizer (TorchRec's "
+            "in_backward_optimizer_filter yields them, once the model is sharded), or they are not "
+            "trained; IterationTimePlanner(replicate=False), or sharding_types without "
+            "data_parallel in their ParameterConstraints, avoid it"
+        )
+
+
+def _was_chosen(found: FoundTable, fixed: ShardingPlan, compute_device: str) -> bool:
+    """Return whether this planner could have sharded a table."""
+    given = found.name in fixed.plan.get(found.path, {})
+    return not (given or found.unmodelled) and len(offered_kernels(found, compute_device)) > 1
 
 
 def _is_dense(plan: ShardingPlan, found: FoundTable) -> bool:
@@ -119,7 +176,7 @@ def _is_dense(plan: ShardingPlan, found: FoundTable) -> bool:
 
 def _left_out(found: FoundTable, compute_device: str) -> Iterator[Said]:
     """Yield the kernels of sharding types that a table could have, and that are not planned."""
-    offered = offered_kernels(found.sharder, compute_device, found.constraint)
+    offered = offered_kernels(found, compute_device)
     planned = planned_kernels(offered)
     for kind, kernels in offered.items():
         for kernel in sorted(kernels - set(planned.get(kind, ()))):
@@ -129,6 +186,25 @@ def _left_out(found: FoundTable, compute_device: str) -> Iterator[Said]:
                 f"not all sharding types have {kernel}: it is not planned for {kind}",
                 found.name,
             )
+
+
+def _of_inputs(found: FoundTable, reading: ModelReading) -> Iterator[tuple[str, str]]:
+    """Yield what is assumed of the ids that a table is read by."""
+    if isinstance(found.collection, EmbeddingCollection) and untold(found, reading):
+        reason = (
+            "read as one id a sample for each feature: give sample_batches, or mean lengths as "
+            "`pooling_factors` of their ParameterConstraints"
+        )
+        yield "sequence tables", reason
+    features = len(found.config.feature_names)
+    with refusing(f"table `{found.name}`"):
+        inputs = num_inputs(found)
+    if inputs != features:
+        reason = (
+            f"{inputs} values for {count(features, 'feature')} are added up, as in TorchRec's "
+            "estimates: each is an input of every sample"
+        )
+        yield "ParameterConstraints.pooling_factors, num_poolings, batch_sizes", reason
 
 
 def _mixed(found: Sequence[FoundTable]) -> Iterator[Said]:

@@ -188,9 +188,7 @@ def _table(name: str, found: FoundTable, reading: ModelReading) -> EmbeddingTabl
     choices: Mapping[ShardingType, tuple[ComputeKernel, ...]] = {}
     if found.sharder is not None and fixed is None:
         choices = _without_guarded(
-            sharding_choices(found.sharder, reading.compute_device, name, constraint),
-            found,
-            reading.compute_device,
+            sharding_choices(found, reading.compute_device, name), found, reading.compute_device
         )
     kernels = tuple(dict.fromkeys(kernel for each in choices.values() for kernel in each))
     with refusing(f"table `{name}`"):
@@ -246,15 +244,12 @@ def _cache_load_factor(found: FoundTable, kernels: Sequence[ComputeKernel]) -> f
 
 
 def sharding_choices(
-    sharder: Any,  # noqa: ANN401 - a ModuleSharder
-    compute_device: str,
-    name: str,
-    constraint: Any,  # noqa: ANN401 - ParameterConstraints
+    found: FoundTable, compute_device: str, name: str
 ) -> dict[ShardingType, tuple[ComputeKernel, ...]]:
     """Return the sharding types and kernels that are planned of a table (``planned_kernels``)."""
-    offered = offered_kernels(sharder, compute_device, constraint)
+    offered = offered_kernels(found, compute_device)
     if not offered:
-        raise _nothing_left(sharder, compute_device, name, constraint)
+        raise _nothing_left(found, compute_device, name)
     return planned_kernels(offered)
 
 
@@ -280,24 +275,22 @@ def planned_kernels(
 
 
 def offered_kernels(
-    sharder: Any,  # noqa: ANN401 - a ModuleSharder
-    compute_device: str,
-    constraint: Any,  # noqa: ANN401 - ParameterConstraints
+    found: FoundTable, compute_device: str
 ) -> dict[ShardingType, set[ComputeKernel]]:
-    """Return the kernels that sharder and constraint leave each sharding type of a table.
+    """Return the kernels that sharder, enumerator and constraint leave a table's sharding types.
 
     ``dense`` for ``data_parallel`` alone, and ``grid_shard`` only if the constraint names it, as in
     TorchRec's enumerator.
     """
-    wanted_types = getattr(constraint, "sharding_types", None)
-    wanted = set(getattr(constraint, "compute_kernels", None) or ComputeKernel)
+    wanted_types = getattr(found.constraint, "sharding_types", None)
+    wanted = set(getattr(found.constraint, "compute_kernels", None) or ComputeKernel)
     offered = {}
-    for kind in sharder.sharding_types(compute_device):
+    for kind, there in found.offered(compute_device).items():
         if kind not in set(ShardingType) or kind not in (wanted_types or [kind]):
             continue
         if kind == ShardingType.GRID_SHARD and not wanted_types:
             continue
-        kernels = set(sharder.compute_kernels(kind, compute_device)) & wanted & set(ComputeKernel)
+        kernels = there & wanted & set(ComputeKernel)
         dense = {ComputeKernel.DENSE}
         kernels = kernels & dense if kind == ShardingType.DATA_PARALLEL else kernels - dense
         if kernels:
@@ -314,32 +307,35 @@ def _without_guarded(
 
     Unpooled tables, replicated, on CPU fail: FBGEMM's dense lookup pools on CPU whatever it is told
     (seen in fbgemm-gpu-cpu 1.8.0; pytorch/torchrec#1255). Rows of feature-processed tables are not
-    split unasked by TorchRec either (``GUARDED_SHARDING_TYPES_FOR_FP_MODULES``, 1.9.2).
+    split unasked by TorchRec either (``GUARDED_SHARDING_TYPES_FOR_FP_MODULES``, 1.9.2), whose
+    enumerator lists them only where they were asked for.
     """
-    if getattr(found.constraint, "sharding_types", None):
+    if found.listed is None and getattr(found.constraint, "sharding_types", None):
         return choices
     kept = dict(choices)
     if compute_device == "cpu" and isinstance(found.collection, EmbeddingCollection):
         kept.pop(ShardingType.DATA_PARALLEL, None)
-    if "FeatureProcessed" in type(found.module).__name__:
+    if found.listed is None and "FeatureProcessed" in type(found.module).__name__:
         kept = {kind: kernels for kind, kernels in kept.items() if not kind.splits_rows}
     return kept or choices
 
 
-def _nothing_left(
-    sharder: object, compute_device: str, name: str, constraint: object
-) -> PlannerError:
-    offered = [
-        f"{kind} ({', '.join(sharder.compute_kernels(kind, compute_device))})"  # type: ignore[attr-defined]
-        for kind in sharder.sharding_types(compute_device)  # type: ignore[attr-defined]
-    ]
+def _nothing_left(found: FoundTable, compute_device: str, name: str) -> PlannerError:
+    constraint, offered = found.constraint, found.offered(compute_device)
+    who = "the enumerator" if found.listed is not None else type(found.sharder).__name__
+    if not offered:
+        return PlannerError(
+            f"table `{name}` cannot be sharded: on {compute_device} {who} offers no sharding type; "
+            "plan for another device, or without this sharder",
+            PlannerErrorType.STRICT_CONSTRAINTS,
+        )
+    there = "; ".join(f"{kind} ({', '.join(sorted(each))})" for kind, each in offered.items())
     types = getattr(constraint, "sharding_types", None) or ["any"]
     kernels = getattr(constraint, "compute_kernels", None) or ["any"]
     return PlannerError(
         f"table `{name}` cannot be sharded: its constraints allow sharding types "
         f"{', '.join(map(str, types))} with kernels {', '.join(map(str, kernels))}; "
-        f"on {compute_device} "
-        f"{type(sharder).__name__} offers {'; '.join(offered)}, of which `dense` suits "
+        f"on {compute_device} {who} offers {there}, of which `dense` suits "
         "data_parallel only",
         PlannerErrorType.STRICT_CONSTRAINTS,
     )

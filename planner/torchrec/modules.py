@@ -1,8 +1,9 @@
 """The tables of a TorchRec model: in which modules they are, and which the cost model knows."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from torch import nn
 from torchrec.distributed.planner.utils import sharder_name
@@ -18,6 +19,8 @@ from costmodel.domain.workload import DenseModel
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.settings import WRAPPERS
 
+Kernels: TypeAlias = Mapping[str, frozenset[str]]
+"""Compute kernels by sharding type, both by TorchRec's names."""
 _KERNELS = frozenset(ComputeKernel)
 _REPLICATED = {ShardingType.DATA_PARALLEL}
 
@@ -36,6 +39,9 @@ class ModelReading:
     world_size: int = 1
     constraints: Mapping[str, Any] = field(default_factory=dict)
     """``ParameterConstraints`` by table, or by module path and table (``path.table``)."""
+    listed: Mapping[str, Kernels] = field(default_factory=dict)
+    """What an enumerator lists of a table, by module path and table; of others, what sharders
+    offer."""
     batches: Sequence[SampleBatch] = ()
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """``ParameterSharding`` of tables that have one already, by module path and table."""
@@ -64,6 +70,8 @@ class FoundTable:
     """The table's configuration; None where there is no collection."""
     parameter: Any
     constraint: Any
+    listed: Kernels | None = None
+    """What an enumerator lists of it; None: none was given."""
     unmodelled: str = ""
     """Why the cost model does not know it; empty: it does."""
 
@@ -71,6 +79,12 @@ class FoundTable:
     def fqn(self) -> str:
         """Module path and table."""
         return full_name(self.path, self.name)
+
+    def offered(self, compute_device: str) -> Kernels:
+        """Return the kernels that there are for each sharding type, before any constraint."""
+        if self.listed is not None:
+            return self.listed
+        return _offered(self.sharder, compute_device)
 
 
 def find_tables(
@@ -116,10 +130,32 @@ def every_table(
                 config=config,
                 parameter=parameter,
                 constraint=constraint,
+                listed=reading.listed.get(full_name(path, name)),
                 unmodelled=_unmodelled(
                     child, config, sharder, _asked(fixed, constraint), reading.compute_device
                 ),
             )
+
+
+def only_these(sharders: Sequence[Any], tables: Sequence[FoundTable]) -> Iterator[Any]:
+    """Yield the sharders, each offering no other tables than these."""
+    names: dict[int, set[str]] = {}
+    for table in tables:
+        names.setdefault(id(table.module), set()).add(table.name)
+
+    for sharder in sharders:
+        restricted = copy(sharder)
+        vars(restricted)["shardable_parameters"] = _offering(sharder, names)
+        yield restricted
+
+
+def _offering(sharder: Any, names: Mapping[int, set[str]]) -> Any:  # noqa: ANN401 - ModuleSharder
+    def shardable_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+        wanted = names.get(id(module), set())
+        offered = sharder.shardable_parameters(module).items() if wanted else ()
+        return {name: parameter for name, parameter in offered if name in wanted}
+
+    return shardable_parameters
 
 
 def constraints_by_name(tables: Iterable[FoundTable]) -> dict[str, Any]:
@@ -200,15 +236,18 @@ def _unmodelled(
         return f"its width, {width}, is no multiple of 4"
     if getattr(config, "use_virtual_table", False):
         return "it is a virtual table"
-    offered = {
-        kernel
-        for kind in sharder.sharding_types(compute_device)
-        for kernel in sharder.compute_kernels(kind, compute_device)
-    }
+    offered = frozenset[str]().union(*_offered(sharder, compute_device).values())
     left = (asked.kernels or offered) & offered
     if left and not left & _KERNELS:
         return f"compute kernel {', '.join(sorted(left))} has no cost model"
     return ""
+
+
+def _offered(sharder: Any, compute_device: str) -> Kernels:  # noqa: ANN401 - a ModuleSharder
+    return {
+        kind: frozenset(sharder.compute_kernels(kind, compute_device))
+        for kind in sharder.sharding_types(compute_device)
+    }
 
 
 def _is_on(found: FoundTable, reading: ModelReading) -> bool:

@@ -1,6 +1,6 @@
 """What sample batches say about a table: ids per sample, and how often rows are hit again."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any, TypeAlias
@@ -13,7 +13,8 @@ from costmodel.inputs.distribution import ReuseHistogram, histogram_of
 from planner.torchrec.error_types import INPUT_VALIDATION
 
 SampleBatch: TypeAlias = Any
-"""A ``KeyedJaggedTensor``, or an object that has one as ``sparse_features`` (TorchRec's batch)."""
+"""A ``KeyedJaggedTensor``, a dict of several, or an object that has either as ``sparse_features``
+(TorchRec's batch)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +30,8 @@ class ObservedInputs:
     inputs: ReuseHistogram
 
 
-def to_batches(given: Iterable[SampleBatch] | None) -> tuple[SampleBatch, ...]:
-    """Return the batches that a script gives.
+def to_batches(given: Iterable[SampleBatch] | None) -> tuple[KeyedJaggedTensor, ...]:
+    """Return the features of the batches that a script gives.
 
     Raises
     ------
@@ -39,17 +40,55 @@ def to_batches(given: Iterable[SampleBatch] | None) -> tuple[SampleBatch, ...]:
 
     """
     listed = () if given is None else given
-    batches = tuple(listed) if isinstance(listed, Iterable) else (None,)
-    if not all(isinstance(_features(each), KeyedJaggedTensor) for each in batches):
-        raise PlannerError(
-            "sample_batches must be a list of KeyedJaggedTensors, or of batches with one as "
-            f"`sparse_features`, got a {type(given).__name__}",
-            INPUT_VALIDATION,
-        )
-    return batches
+    if isinstance(listed, KeyedJaggedTensor | Mapping | str) or not isinstance(listed, Iterable):
+        raise _no_batches(type(given).__name__)
+    return tuple(map(_to_features, listed))
 
 
-def observe(batches: Sequence[SampleBatch], feature_names: Sequence[str]) -> ObservedInputs | None:
+def tells_of(batch: KeyedJaggedTensor, feature_names: Iterable[str]) -> bool:
+    """Return whether a batch has one of some features."""
+    return not set(feature_names).isdisjoint(batch.keys())
+
+
+def _to_features(batch: SampleBatch) -> KeyedJaggedTensor:
+    """Return the features of a batch: its tensor, or those of a dict in one."""
+    given = getattr(batch, "sparse_features", batch)
+    if isinstance(given, Mapping):
+        given = _joined([each for each in given.values() if isinstance(each, KeyedJaggedTensor)])
+    if isinstance(given, KeyedJaggedTensor):
+        return given
+    where = "" if given is batch else f", whose sparse_features are a {type(given).__name__}"
+    raise _no_batches(f"list of {type(batch).__name__}{where}")
+
+
+def _no_batches(got: str) -> PlannerError:
+    return PlannerError(
+        "sample_batches must be a list of KeyedJaggedTensors, of dicts of them, or of batches with "
+        f"either as `sparse_features`, got a {got}",
+        INPUT_VALIDATION,
+    )
+
+
+def _joined(groups: Sequence[KeyedJaggedTensor]) -> KeyedJaggedTensor | None:
+    """Return the features of several tensors in one, without weights; None: there are none.
+
+    Each keeps the number of samples that it has.
+    """
+    if len(groups) < 2:
+        return next(iter(groups), None)
+    strides = [stride for each in groups for stride in each.stride_per_key()]
+    apart = {} if len(set(strides)) == 1 else {"stride_per_key_per_rank": [[n] for n in strides]}
+    return KeyedJaggedTensor(
+        keys=[name for each in groups for name in each.keys()],  # noqa: SIM118 - no dict
+        values=torch.cat([each.values() for each in groups]),
+        lengths=torch.cat([each.lengths() for each in groups]),
+        **apart,
+    )
+
+
+def observe(
+    batches: Sequence[KeyedJaggedTensor], feature_names: Sequence[str]
+) -> ObservedInputs | None:
     """Return what the batches say about the table of these features; None: they lack them.
 
     Hits are counted within each batch; rows of all batches go into one histogram.
@@ -61,10 +100,10 @@ def observe(batches: Sequence[SampleBatch], feature_names: Sequence[str]) -> Obs
         ids = _ids(batch, feature_names)
         if ids is None:
             continue
-        samples += _features(batch).stride()
-        bags += _num_bags(_features(batch), feature_names)
+        samples += batch.stride()
+        bags += _num_bags(batch, feature_names)
         lookups += ids.numel()
-        deviations += _deviations(_features(batch), feature_names)
+        deviations += _deviations(batch, feature_names)
         counted += 1
         counts.extend(_hits(ids))
     if samples == 0:
@@ -80,16 +119,11 @@ def observe(batches: Sequence[SampleBatch], feature_names: Sequence[str]) -> Obs
     )
 
 
-def _features(batch: SampleBatch) -> Any:  # noqa: ANN401 - a KeyedJaggedTensor
-    return getattr(batch, "sparse_features", batch)
-
-
-def _ids(batch: SampleBatch, feature_names: Sequence[str]) -> torch.Tensor | None:
-    features = _features(batch)
-    present = [name for name in feature_names if name in features.keys()]  # noqa: SIM118
+def _ids(batch: KeyedJaggedTensor, feature_names: Sequence[str]) -> torch.Tensor | None:
+    present = [name for name in feature_names if name in batch.keys()]  # noqa: SIM118
     if not present:
         return None
-    return torch.cat([features[name].values() for name in present])
+    return torch.cat([batch[name].values() for name in present])
 
 
 def _num_bags(features: Any, feature_names: Sequence[str]) -> float:  # noqa: ANN401

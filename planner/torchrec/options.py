@@ -1,10 +1,12 @@
 """A plan as TorchRec's sharding options: what its statistics, callbacks and loaders are about."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any
 
 from torch import nn
+from torchrec.distributed.planner.constants import POOLING_FACTOR
+from torchrec.distributed.planner.enumerators import get_partition_by_type
 from torchrec.distributed.planner.planners import to_sharding_plan
 from torchrec.distributed.planner.types import (
     Enumerator,
@@ -17,23 +19,34 @@ from torchrec.distributed.planner.types import Topology as TorchRecTopology
 from torchrec.distributed.types import ParameterSharding
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
+from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.plan import Shard as PlannedShard
-from costmodel.domain.plan import ShardingType
 from costmodel.domain.validity import tiling_problem
 from planner.torchrec.error_types import INPUT_VALIDATION, INVALID_RANK_ASSIGNMENT
+from planner.torchrec.modules import FoundTable, only_these
 from planner.torchrec.plans import PASSED_ON
 
 
 def chosen_options(
-    plan: TorchRecPlan, module: nn.Module, sharders: Sequence[Any], enumerator: Enumerator
+    plan: TorchRecPlan,
+    module: nn.Module,
+    sharders: Sequence[Any],
+    enumerator: Enumerator,
+    tables: Sequence[FoundTable],
+    local_batch_size: int,
 ) -> list[ShardingOption]:
     """Return the options that make a plan, with TorchRec's estimates of memory and time.
 
     They are made of what the enumerator offers for the table, so that they say all that it says
-    (input lengths, dependencies, names of features); shards are the plan's.
+    (input lengths, dependencies, names of features); shards are the plan's. Tables that it refuses
+    to enumerate have one of their own.
     """
+    try:
+        options = enumerator.enumerate(module=module, sharders=list(sharders))
+    except (RuntimeError, ValueError):
+        options = list(_module_by_module(module, sharders, enumerator, tables, local_batch_size))
     offered: dict[tuple[str, str], list[ShardingOption]] = {}
-    for option in enumerator.enumerate(module=module, sharders=list(sharders)):
+    for option in options:
         offered.setdefault((option.path, option.name), []).append(option)
     chosen = [
         _placed(offered[path, name], sharding, len(plan_ranks(sharding)))
@@ -43,6 +56,43 @@ def chosen_options(
     ]
     enumerator.populate_estimates(chosen)
     return chosen
+
+
+def _module_by_module(
+    module: nn.Module,
+    sharders: Sequence[Any],
+    enumerator: Enumerator,
+    tables: Sequence[FoundTable],
+    local_batch_size: int,
+) -> Iterator[ShardingOption]:
+    """Yield what an enumerator offers for each module; for the tables of others, their own option.
+
+    TorchRec refuses those of MCHManagedCollisionModule on more than one rank (1.9.2).
+    """
+    by_module: dict[int, list[FoundTable]] = {}
+    for table in tables:
+        by_module.setdefault(id(table.module), []).append(table)
+    for group in by_module.values():
+        try:
+            yield from enumerator.enumerate(module, list(only_these(sharders, group)))
+        except (RuntimeError, ValueError):
+            yield from (_own_option(each, local_batch_size) for each in group)
+    enumerator.enumerate(module, list(only_these(sharders, ())))  # estimates look sharders up there
+
+
+def _own_option(found: FoundTable, local_batch_size: int) -> ShardingOption:
+    """Return an option of a table that is not placed yet."""
+    return ShardingOption(
+        name=found.name,
+        tensor=found.parameter,
+        module=(found.path, found.module),
+        input_lengths=getattr(found.constraint, "pooling_factors", None) or [POOLING_FACTOR],
+        batch_size=local_batch_size,
+        sharding_type=ShardingType.TABLE_WISE.value,
+        partition_by=get_partition_by_type(ShardingType.TABLE_WISE.value),
+        compute_kernel=ComputeKernel.FUSED.value,
+        shards=[],
+    )
 
 
 def _sharding(plan: TorchRecPlan, path: str, name: str) -> ParameterSharding | None:
@@ -69,6 +119,7 @@ def _placed(
 
     option = min(offered, key=difference)
     option.sharding_type, option.compute_kernel = sharding.sharding_type, sharding.compute_kernel
+    option.partition_by = get_partition_by_type(sharding.sharding_type)
     option.cache_params = sharding.cache_params
     for name in PASSED_ON:
         setattr(option, name, getattr(sharding, name))

@@ -5,7 +5,7 @@ says they hold is withheld from the other tables, and what it says they take is 
 sum of bytes over bandwidths (``EmbeddingPerfEstimator``), as rough as that is.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ from torchrec.distributed.types import EmbeddingModuleShardingPlan
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
 from costmodel.base.units import MS, Bytes, Seconds
-from planner.torchrec.modules import FoundTable, constraints_by_name, namesakes
+from planner.torchrec.modules import FoundTable, constraints_by_name, namesakes, only_these
 from planner.torchrec.options import check_shards, chosen_options
 
 
@@ -84,7 +84,8 @@ def plan_other_tables(
         enumerator = EmbeddingEnumerator(
             topology, settings["batch_size"], constraints=constraints_by_name(group)
         )
-        count(chosen_options(plan, module, list(only_these(sharders, group)), enumerator))
+        only = list(only_these(sharders, group))
+        count(chosen_options(plan, module, only, enumerator, group, settings["batch_size"]))
     for group in _told_apart(free):
         planner = EmbeddingShardingPlanner(
             topology=_without(topology, hbm, host),
@@ -127,27 +128,6 @@ def _without(
     for device, own, shared in zip(left.devices, hbm, host, strict=True):
         device.storage -= Storage(hbm=int(own), ddr=int(shared))
     return left
-
-
-def only_these(sharders: Sequence[Any], tables: Sequence[FoundTable]) -> Iterator[Any]:
-    """Yield the sharders, each offering no other tables than these."""
-    names: dict[int, set[str]] = {}
-    for table in tables:
-        names.setdefault(id(table.module), set()).add(table.name)
-
-    for sharder in sharders:
-        restricted = copy(sharder)
-        vars(restricted)["shardable_parameters"] = _offering(sharder, names)
-        yield restricted
-
-
-def _offering(sharder: Any, names: Mapping[int, set[str]]) -> Any:  # noqa: ANN401 - ModuleSharder
-    def shardable_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-        wanted = names.get(id(module), set())
-        offered = sharder.shardable_parameters(module).items() if wanted else ()
-        return {name: parameter for name, parameter in offered if name in wanted}
-
-    return shardable_parameters
 
 
 def only_tables(plan: TorchRecPlan, tables: Sequence[tuple[str, str]]) -> TorchRecPlan:

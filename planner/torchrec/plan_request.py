@@ -1,7 +1,7 @@
 """What a script asks to be planned for, and how a model is read for it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
@@ -14,7 +14,7 @@ from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.workload import DenseModel, Pipeline, Workload
 from planner.torchrec.error_types import INPUT_VALIDATION, refusing
 from planner.torchrec.model_reading import ModelTables, read_model
-from planner.torchrec.modules import ModelReading, find_tables
+from planner.torchrec.modules import Kernels, ModelReading, find_tables
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.other_tables import OtherTables, only_tables, plan_other_tables
 from planner.torchrec.topology import check_weights, device_bytes, to_topology, with_usable
@@ -54,6 +54,10 @@ class PlanRequest:
     """``ParameterConstraints`` by table, or by module path and table."""
     fixed: TorchRecPlan
     """The plan of the tables that keep theirs."""
+    replicate: bool | None = None
+    """Whether tables that may be sharded may be replicated; None: where that is surely faster."""
+    listed: Mapping[str, Kernels] = field(default_factory=dict)
+    """What an enumerator lists of a table, by module path and table; empty: none was given."""
 
     def reading(self, batches: Sequence[SampleBatch] = ()) -> ModelReading:
         """Return what else is needed to read a model."""
@@ -62,6 +66,7 @@ class PlanRequest:
             local_batch_size=self.local_batch_size,
             world_size=self.topology.world_size,
             constraints=self.constraints,
+            listed=self.listed,
             batches=batches,
             fixed=self.fixed.plan,
             stashes=self.pipeline is Pipeline.SPARSE_DIST,

@@ -36,15 +36,10 @@ from planner.planning.notes import untrained
 from planner.planning.plugins import AUTO
 from planner.planning.search import Search
 from planner.torchrec.collective import Question, plan_together, shared_question
+from planner.torchrec.enumerated import limited
 from planner.torchrec.error_types import INPUT_VALIDATION
-from planner.torchrec.ignored import (
-    ignored_settings,
-    optimizers_left_out,
-    planned_roughly,
-    unmatched,
-    warning,
-)
-from planner.torchrec.modules import FoundTable, constraints_by_name, every_table, on_device
+from planner.torchrec.ignored import Said, looked_over, on_replicas
+from planner.torchrec.modules import FoundTable, constraints_by_name, every_table
 from planner.torchrec.observed_inputs import SampleBatch, to_batches
 from planner.torchrec.options import called_back, chosen_options, loaded_options
 from planner.torchrec.other_tables import merged
@@ -69,7 +64,8 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
     batch_size
         Samples per rank; TorchRec's default (512) if None.
     enumerator
-        Gives TorchRec's estimates for ``stats``, ``callbacks`` and ``plan_loader``.
+        What it lists of each table may be chosen, and no more. Gives TorchRec's estimates for
+        ``stats``, ``callbacks`` and ``plan_loader``.
     storage_reservation
         Decides how much memory tables may take. Without one, the predicted dense model, inputs
         and activations and a tenth of the memory are left free.
@@ -107,6 +103,10 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         prefetching one.
     gradient_accumulation_steps
         ``num_steps`` of the loop's ``GradientAccumulationWrapper``: batches of a predicted step.
+    replicate
+        Whether to replicate (``data_parallel``) tables that may be sharded, which leaves them to
+        the loop's dense optimizer. True: where predicted to be faster; None: where surely so, by
+        the models' errors (a warning names them); False: never, as always if they are frozen.
     restore_site
         Layer of the top MLP that ``site_fqn`` of the loop's ``TrainPipelineSparseDistEmbStash``
         names, counted from 0, if the configuration of a table says ``stash_weights``; None:
@@ -139,6 +139,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         pipeline: Pipeline | str = Pipeline.SPARSE_DIST,
         gradient_accumulation_steps: int = 1,
         restore_site: int | None = None,
+        replicate: bool | None = None,
     ) -> None:
         topology = topology or current_topology()
         super().__init__(
@@ -183,6 +184,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             dense=dense,
             constraints=self._constraints,
             fixed=fixed_plan or TorchRecPlan(plan={}),
+            replicate=replicate,
         )
         self._chosen: Callable[[], list[ShardingOption]] = list
         self._last: tuple[nn.Module, list[Any]] | None = None
@@ -239,11 +241,18 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
     def _solve(self, module: nn.Module, sharders: list[Any]) -> PlanOutcome:
         started = perf_counter()
         self._last = module, sharders
-        tables = list(every_table(module, sharders, self._request.reading()))
-        self._look_over(tables)
+        asked, unheeded = self._request, list[Said]()
+        if not self._enumerates:
+            asked, unheeded = limited(asked, self._enumerator, module, sharders)
+        tables = list(every_table(module, sharders, asked.reading(self._batches)))
+        said = looked_over(
+            self._topology, self._unheeded, tables, asked.reading(self._batches), unheeded
+        )
+        if said:
+            _LOGGER.warning("%s", said)
         self._tell_constraints(tables)
         reserved = self._reserved(module, sharders)
-        request = self._with_loaded(module, sharders)
+        request = self._with_loaded(asked, module, sharders)
         model = request.read(module, sharders, self._batches)
         if model is None:
             _LOGGER.warning("the model has no embedding tables that the sharders can shard")
@@ -257,14 +266,19 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             time_limit=self._search.time_limit,
         )
         outcome = planned_around(request, model, others, reserved, self._sharder, self._search)
-        reported = self._reported(outcome, module, sharders, started)
-        said = optimizers_left_out(reported.plan, model.found)
-        if said:
+        reported = self._reported(outcome, module, sharders, started, model.found)
+        device = self._topology.compute_device
+        for said in on_replicas(reported.plan, request.fixed, model.found, device):
             _LOGGER.warning("%s", said)
         return reported
 
     def _reported(
-        self, outcome: PlanOutcome, module: nn.Module, sharders: Sequence[Any], started: Seconds
+        self,
+        outcome: PlanOutcome,
+        module: nn.Module,
+        sharders: Sequence[Any],
+        started: Seconds,
+        tables: Sequence[FoundTable],
     ) -> PlanOutcome:
         """Return what callbacks make of a plan, and tell the statistics and the log of it."""
         plan, solution = outcome.plan, outcome.solution
@@ -273,7 +287,9 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
                 _LOGGER.warning("%s", note)
 
         def chosen() -> list[ShardingOption]:
-            return chosen_options(plan, module, sharders, self._enumerator)
+            return chosen_options(
+                plan, module, sharders, self._enumerator, tables, self._batch_size
+            )
 
         if self._callbacks:
             plan = called_back(chosen(), self._callbacks, self._topology)
@@ -323,16 +339,6 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         self.solution = outcome.solution
         return outcome.plan
 
-    def _look_over(self, tables: Sequence[FoundTable]) -> None:
-        """Name in one warning what is set and changes nothing, and what is planned roughly."""
-        reading = self._request.reading()
-        found = on_device(tables, reading)
-        ignored = ignored_settings(self._topology, self._unheeded, found)
-        ignored += unmatched(reading, tables)
-        said = warning(ignored, planned_roughly(self._topology, found))
-        if said:
-            _LOGGER.warning("%s", said)
-
     def _tell_constraints(self, tables: Sequence[FoundTable]) -> None:
         """Let TorchRec's parts find constraints that are given by module path and table, too."""
         self._by_name = constraints_by_name(tables)
@@ -355,19 +361,21 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             constraints=self._by_name,
         )
 
-    def _with_loaded(self, module: nn.Module, sharders: Sequence[Any]) -> PlanRequest:
+    def _with_loaded(
+        self, request: PlanRequest, module: nn.Module, sharders: Sequence[Any]
+    ) -> PlanRequest:
         """Return the request with what the plan loader has of a plan, which tables keep."""
         if self._plan_loader is None:
-            return self._request
+            return request
         try:
             made_for = self.hash_planner_context_inputs_str()
-        except RuntimeError as error:  # PlannerContextFingerprintError, where a version has it
+        except (RuntimeError, ValueError) as error:  # of the fingerprint, or of the enumerator
             _LOGGER.warning("planning anew, as the stored plan cannot be checked: %s", error)
-            return self._request
+            return request
         space = self._enumerator.enumerate(module=module, sharders=list(sharders))
         options = loaded_options(self._plan_loader, space, made_for)
         loaded = called_back(options, (), self._topology)
-        return replace(self._request, fixed=merged(loaded, self._request.fixed))
+        return replace(request, fixed=merged(loaded, request.fixed))
 
     def _question(self, module: nn.Module, sharders: Sequence[Any]) -> Question:
         """Return what all ranks must agree on; their sample batches may differ: rank 0's count."""

@@ -14,7 +14,7 @@ from costmodel.domain.workload import DenseModel, Pipeline, Workload
 from costmodel.engine.objective import Objective
 from planner.torchrec.model_reading import option_table, read_options
 from planner.torchrec.modules import ModelReading, full_name
-from planner.torchrec.observed_inputs import SampleBatch
+from planner.torchrec.observed_inputs import SampleBatch, to_batches
 from planner.torchrec.options import planned_shards
 from planner.torchrec.plan_request import to_pipeline
 from planner.torchrec.topology import resolve_profile, to_topology
@@ -67,7 +67,7 @@ class IterationTimePerfModel(PerfModel):  # type: ignore[misc]  # torchrec has n
         profile, _ = resolve_profile(hardware, topology.compute_device)
         self._topology = to_topology(topology, profile)
         self._constraints = dict(constraints or {})
-        self._batches = tuple(sample_batches)
+        self._batches = to_batches(sample_batches)
         self._dense = dense
         self._pipeline = to_pipeline(pipeline)
         self._modelled: dict[tuple[str, str], bool] = {}

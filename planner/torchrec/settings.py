@@ -2,14 +2,14 @@
 
 Every field of the classes through which a script talks to TorchRec's planner is in ``SETTINGS``. A
 field that is set and changes nothing here is named in one warning, with what it would have changed;
-so is a field that is unknown here, of a later TorchRec. The table in docs/reference is made of this
-one, and a test tries every field.
+so is a field that is unknown here, of a later TorchRec or of the script's own subclass. The table
+in docs/reference is made of this one, and a test tries every field.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import StrEnum
-from inspect import Parameter, signature
+from inspect import Parameter, get_annotations, signature
 from typing import Any
 
 
@@ -71,8 +71,9 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
             _YES, "tables that it has a plan for keep it, and the rest is planned around them"
         ),
         "enumerator": Setting(
-            _ROUGHLY, "gives TorchRec's estimates of the plan; what may be chosen is read off the "
-            "sharders and constraints",
+            _ROUGHLY, "what it lists of a table may be chosen, and no more: sharding types, their "
+            "kernels, the narrowest column shards, and what else a constraint says; it gives "
+            "TorchRec's estimates of the plan",
         ),
         "debug": Setting(_NEUTRAL, "whether the predicted step is logged"),
         **_all(_NO, _OWN_SEARCH, "proposer", "partitioner"),
@@ -249,11 +250,17 @@ _UNKNOWN = Setting(_NO, "this planner does not know it: it may be of a later Tor
 
 
 def unheeded(
-    owner: str, values: Mapping[str, object], defaults: Mapping[str, object]
+    owner: str,
+    values: Mapping[str, object],
+    defaults: Mapping[str, object],
+    unknown: Mapping[str, Setting] | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Yield ``owner.name`` and the reason for each value that is set and changes nothing."""
+    """Yield ``owner.name`` and the reason for each value that is set and changes nothing.
+
+    ``unknown`` says what some are that no setting here is.
+    """
     for name, value in values.items():
-        setting = SETTINGS[owner].get(name, _UNKNOWN)
+        setting = SETTINGS[owner].get(name) or (unknown or {}).get(name, _UNKNOWN)
         if setting.treatment is Treatment.WARNED and not _same(value, defaults.get(name)):
             yield f"{owner}.{name}", setting.text
 
@@ -263,7 +270,17 @@ def unheeded_fields(owner: str, record: object) -> Iterator[tuple[str, str]]:
     if record is None or not is_dataclass(record):
         return
     values = {field.name: getattr(record, field.name) for field in fields(record)}
-    yield from unheeded(owner, values, field_defaults(type(record)))
+    yield from unheeded(owner, values, field_defaults(type(record)), _added_fields(type(record)))
+
+
+def _added_fields(kind: type) -> dict[str, Setting]:
+    """Return what the fields are that a script's subclasses have added to a class of TorchRec."""
+    added: dict[str, Setting] = {}
+    for each in reversed(kind.__mro__):
+        if each.__module__.partition(".")[0] != "torchrec":
+            text = f"a field of the script's own `{each.__name__}`, which no planner here reads"
+            added |= dict.fromkeys(get_annotations(each), Setting(_NO, text))
+    return added
 
 
 def field_defaults(kind: Any) -> dict[str, object]:  # noqa: ANN401 - a dataclass

@@ -16,6 +16,7 @@ from costmodel.domain.validity import check_plan
 from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory, could_hold, host_bytes_usable
+from planner.planning.api import is_usable
 from planner.planning.running import run_sharders
 from planner.planning.search import Attempt, Search, sharders_for
 from planner.show.format import count
@@ -24,6 +25,7 @@ from planner.torchrec.model_reading import ModelTables
 from planner.torchrec.other_tables import OtherTables, merged
 from planner.torchrec.plan_request import PlanRequest
 from planner.torchrec.plans import TableLocation, from_torchrec, let_prefetch, to_torchrec
+from planner.torchrec.replication import frozen_tables, planned_with_care, without_replicas
 from planner.torchrec.topology import with_less
 from sharders.problem.sharding_problem import ShardingProblem
 
@@ -105,12 +107,14 @@ def planned_around(
         hbm_bytes=[each + model.wrapper_bytes for each in others.hbm_bytes],
         host_bytes=others.host_bytes,
     )
+    unasked = None if request.replicate is False else frozen_tables(model)
+    workload = without_replicas(workload, topology, unasked)
     if given.plan:
         check_given(given, model.locations, workload, topology)
     free = [each for each in model.locations.values() if not each.is_in(given)]
     made, found = merged(others.plan, given), "given"
     if free:
-        attempt = find_plan(workload, topology, sharder, search)
+        attempt = find_plan(workload, topology, sharder, search, replicate=request.replicate)
         plan, step_time = attempt.found, attempt.step_time
         chosen = to_torchrec(
             plan,
@@ -211,8 +215,18 @@ def retimed(solution: Solution, plan: TorchRecPlan) -> Solution:
     return replace(solution, plan=ours, step_time=step_time, torchrec_plan=plan)
 
 
-def find_plan(workload: Workload, topology: Topology, sharder: str, search: Search) -> Attempt:
+def find_plan(
+    workload: Workload,
+    topology: Topology,
+    sharder: str,
+    search: Search,
+    *,
+    replicate: bool | None = True,
+) -> Attempt:
     """Return the best plan that a sharder, or all of them, find.
+
+    Tables that may be sharded are replicated where that is the best plan; None: where it surely is
+    (``replication``).
 
     Raises
     ------
@@ -220,8 +234,14 @@ def find_plan(workload: Workload, topology: Topology, sharder: str, search: Sear
         Tables take more memory than there is, or constraints leave no plan that fits.
 
     """
+
+    def find(some: Workload, within: Search, known: tuple[ShardingPlan, ...]) -> Attempt:
+        return _found(some, topology, sharder, within, known)
+
     try:
-        return _found(workload, topology, sharder, search)
+        if replicate is None:
+            return planned_with_care(find, workload, topology, search)
+        return find(workload, search, ())
     except InfeasibleError as error:
         kind = PlannerErrorType.INSUFFICIENT_STORAGE
         if could_hold(_in_hbm_if_allowed(workload), topology):
@@ -231,23 +251,36 @@ def find_plan(workload: Workload, topology: Topology, sharder: str, search: Sear
         raise TorchRecError(_with_hints(error), PlannerErrorType.STRICT_CONSTRAINTS) from error
 
 
-def _found(workload: Workload, topology: Topology, sharder: str, search: Search) -> Attempt:
+def _found(
+    workload: Workload,
+    topology: Topology,
+    sharder: str,
+    search: Search,
+    known: tuple[ShardingPlan, ...],
+) -> Attempt:
     """Search without host memory first: where that fits, it is faster and soon found."""
     resident = _in_hbm_if_allowed(workload)
     try:
-        return _searched(resident, topology, sharder, search)
+        return _searched(resident, topology, sharder, search, known)
     except InfeasibleError as error:
         if resident == workload:
             raise
         without_host_memory = error
     try:
-        return _searched(workload, topology, sharder, search)
+        return _searched(workload, topology, sharder, search, known)
     except InfeasibleError as error:
         raise _too_large_for_host(without_host_memory, workload, topology) from error
 
 
-def _searched(workload: Workload, topology: Topology, sharder: str, search: Search) -> Attempt:
-    problem = ShardingProblem.of(workload, topology)
+def _searched(
+    workload: Workload,
+    topology: Topology,
+    sharder: str,
+    search: Search,
+    known: tuple[ShardingPlan, ...],
+) -> Attempt:
+    usable = tuple(plan for plan in known if is_usable(workload, topology, plan))
+    problem = ShardingProblem.of(workload, topology, usable)
     attempts = run_sharders(sharders_for(sharder), problem, search)
     return min((each for each in attempts if each.plan), key=lambda each: each.step_time)
 

@@ -1,5 +1,6 @@
 """How a batch reads a table: ids per sample, and how they spread over its rows."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from torchrec.distributed.planner.constants import POOLING_FACTOR
@@ -9,14 +10,20 @@ from costmodel.inputs.distribution import InputDistribution, Zipf
 from planner.show.format import count
 from planner.torchrec.communication import uses_index_dedup
 from planner.torchrec.modules import FoundTable, ModelReading
-from planner.torchrec.observed_inputs import observe
+from planner.torchrec.observed_inputs import observe, tells_of
+
+
+def untold(found: FoundTable, reading: ModelReading) -> bool:
+    """Return whether nothing says how many ids a sample has: one for each feature is assumed."""
+    seen = any(tells_of(each, found.config.feature_names) for each in reading.batches)
+    return not seen and not says_reads(found.constraint, reading.local_batch_size)
 
 
 def table_reads(found: FoundTable, reading: ModelReading) -> dict[str, Any]:
     """Return what constraints and sample batches say of it, as fields of ``EmbeddingTable``."""
     config, samples = found.config, reading.local_batch_size
     observed = observe(reading.batches, config.feature_names) if reading.batches else None
-    read = _constrained_reads(config, found.constraint, samples)
+    read = _constrained_reads(found, samples)
     std = observed.pooling_std if observed is not None and read is None else 0.0
     if read is None and observed is not None:
         read = observed.pooling_factor, observed.bags_per_sample
@@ -35,47 +42,72 @@ def table_reads(found: FoundTable, reading: ModelReading) -> dict[str, Any]:
     }
 
 
-def _constrained_reads(
-    config: Any,  # noqa: ANN401 - EmbeddingBagConfig
-    constraint: Any,  # noqa: ANN401 - ParameterConstraints
-    local_batch_size: int,
-) -> tuple[float, float] | None:
+def says_reads(constraint: Any, local_batch_size: int) -> bool:  # noqa: ANN401
+    """Return whether ``ParameterConstraints`` say how a table is read: one id a feature is not."""
+    defaults = _defaults(local_batch_size)
+    return any(
+        list(getattr(constraint, name, None) or own) != own for name, own in defaults.items()
+    )
+
+
+def _defaults(local_batch_size: int) -> dict[str, list[float]]:
+    """Return the fields of ``ParameterConstraints`` that have a value for each input, as unset."""
+    return {
+        "pooling_factors": [POOLING_FACTOR],
+        "num_poolings": [1.0],
+        "batch_sizes": [float(local_batch_size)],
+    }
+
+
+def num_inputs(found: FoundTable) -> int:
+    """Return of how many inputs a table's constraint speaks: its features, unless it says other.
+
+    TorchRec adds the products of the values in the same place up, whatever the features
+    (``ShardPerfContext`` and ``calculate_shard_storages``, 1.9.2).
+
+    Raises
+    ------
+    ValueError
+        The lists differ in length; one value is one for all inputs.
+
+    """
+    given = {name: getattr(found.constraint, name, None) or [] for name in _defaults(1)}
+    counts = {name: len(values) for name, values in given.items() if len(values) > 1}
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{each} values of `{name}`" for name, each in counts.items())
+        raise ValueError(
+            f"its constraint has {told}; give as many of each, or one for all of its "
+            f"{count(len(found.config.feature_names), 'feature')}"
+        )
+    return next(iter(counts.values()), len(found.config.feature_names))
+
+
+def _constrained_reads(found: FoundTable, local_batch_size: int) -> tuple[float, float] | None:
     """Return ids, and a feature's pooled outputs, per sample; None: the constraint has neither.
 
-    A feature that is pooled more than once per sample, or has a batch size of its own, is scaled
+    An input that is pooled more than once per sample, or has a batch size of its own, is scaled
     accordingly.
 
     Raises
     ------
     ValueError
-        A list has neither one value nor one for each feature.
+        Its lists differ in length.
 
     """
-    features = len(config.feature_names)
-    defaults = {
-        "pooling_factors": [POOLING_FACTOR],
-        "num_poolings": [1.0],
-        "batch_sizes": [float(local_batch_size)],
-    }
-    given = {name: getattr(constraint, name, None) or default for name, default in defaults.items()}
-    if given == defaults:
+    inputs = num_inputs(found)
+    if not says_reads(found.constraint, local_batch_size):
         return None
     factors, poolings, batches = (
-        _by_feature(name, list(values), features) for name, values in given.items()
+        _for_each(getattr(found.constraint, name, None) or default, inputs)
+        for name, default in _defaults(local_batch_size).items()
     )
     bags = [
         float(times * batch) / local_batch_size
         for times, batch in zip(poolings, batches, strict=True)
     ]
     ids = sum(factor * each for factor, each in zip(factors, bags, strict=True))
-    return float(ids), sum(bags) / features
+    return float(ids), sum(bags) / len(found.config.feature_names)
 
 
-def _by_feature(name: str, values: list[float], num_features: int) -> list[float]:
-    """Return a value for every feature; one holds for all of them."""
-    if len(values) not in {1, num_features}:
-        raise ValueError(
-            f"its `{name}` have {count(len(values), 'value')}; give one, or one for each of "
-            f"its {count(num_features, 'feature')}"
-        )
-    return values * num_features if len(values) == 1 else values
+def _for_each(values: Sequence[float], inputs: int) -> list[float]:
+    return list(values) * inputs if len(values) == 1 else list(values)

@@ -1,6 +1,7 @@
 """TorchRec's topology in our terms."""
 
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from inspect import signature
@@ -70,7 +71,7 @@ def resolve_profile(
     profile = hardware if isinstance(hardware, HardwareProfile) else load_profile(hardware)
     name = profile.name if profile is hardware else str(hardware)
     if (profile.device is Device.CPU) != (compute_device == "cpu"):
-        _LOGGER.warning(
+        _warn(
             "predicting for %s, a profile of %s, and the topology is of %s",
             name,
             "CPU ranks" if profile.device is Device.CPU else "GPUs",
@@ -81,7 +82,7 @@ def resolve_profile(
 
 def _profile_here(compute_device: str) -> str:
     if compute_device == "cpu":
-        _LOGGER.warning(
+        _warn(
             "no hardware given: predicting with the rough profile %s; `planner calibrate` measures "
             "this machine",
             CPU_PROFILE,
@@ -91,13 +92,23 @@ def _profile_here(compute_device: str) -> str:
     for part, profile in PROFILES.items():
         if part in name:
             return profile
-    _LOGGER.warning(
+    _warn(
         "no hardware given, and no profile known for %s: predicting for %s; give `hardware`, the "
         "name or path of a profile (`planner calibrate` makes one)",
         name,
         DEFAULT_HARDWARE,
     )
     return DEFAULT_HARDWARE
+
+
+def _warn(text: str, *values: object) -> None:
+    """Warn once a job, on the rank that plans: all of them make a planner.
+
+    Before the process group there is, it is the launcher that says which one this is.
+    """
+    rank = dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK") or 0)
+    if rank == 0:
+        _LOGGER.warning(text, *values)
 
 
 def to_topology(topology: TorchRecTopology, profile: HardwareProfile) -> Topology:
