@@ -52,11 +52,11 @@ def tells_of(batch: KeyedJaggedTensor, feature_names: Iterable[str]) -> bool:
 
 def _to_features(batch: SampleBatch) -> KeyedJaggedTensor:
     """Return the features of a batch: its tensor, or those of a dict in one."""
-    given = getattr(batch, "sparse_features", batch)
+    given = features = getattr(batch, "sparse_features", batch)
     if isinstance(given, Mapping):
-        given = _joined([each for each in given.values() if isinstance(each, KeyedJaggedTensor)])
-    if isinstance(given, KeyedJaggedTensor):
-        return given
+        features = _joined([each for each in given.values() if isinstance(each, KeyedJaggedTensor)])
+    if isinstance(features, KeyedJaggedTensor):
+        return features
     where = "" if given is batch else f", whose sparse_features are a {type(given).__name__}"
     raise _no_batches(f"list of {type(batch).__name__}{where}")
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from costmodel.base.errors import InfeasibleError
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
-from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.domain.workload import EmbeddingTable, Optimizer, Workload
 from costmodel.uncertainty.sampling import NUM_SAMPLES, Draws
 from costmodel.uncertainty.step_samples import sample_steps
 from planner.environment.compiled import interpreted_modules
@@ -44,7 +44,7 @@ def is_frozen(found: FoundTable) -> bool:
         return True
     own = getattr(found.parameter, "_optimizer_kwargs", None) or ()
     rates = [each.get("lr") for each in own] or [fused_params(found).get("learning_rate")]
-    return all(rate is not None and float(rate) == 0 for rate in rates)
+    return all(rate is not None and bool(rate == 0) for rate in rates)
 
 
 def frozen_tables(model: ModelTables) -> frozenset[str]:
@@ -81,12 +81,30 @@ def without_replicas(
     return replace(workload, tables=tuple(kept))
 
 
+def as_judged(workload: Workload, *, told: bool) -> Workload:
+    """Return the workload for which plans that replicate tables must be faster.
+
+    ``told``: whether the script says what the dense optimizer is, which updates all rows of these
+    tables. If not it is taken to be Adam, which takes longest.
+    """
+    if told:
+        return workload
+    return replace(workload, dense=replace(workload.dense, optimizer=Optimizer.ADAM))
+
+
 def planned_with_care(
-    find: Find, workload: Workload, topology: Topology, search: Search
+    find: Find, workload: Workload, topology: Topology, search: Search, judged: Workload
 ) -> Attempt:
     """Return the best plan found that replicates no table, unless one that does is surely faster.
 
     Where the first search replicates nothing, and was at its end, it is the only one.
+
+    Parameters
+    ----------
+    find, workload, topology, search
+        What is searched, and how.
+    judged
+        The workload for which the plans are compared.
 
     Raises
     ------
@@ -110,7 +128,7 @@ def planned_with_care(
         return first
     if not replicated:
         return min(first, second, key=lambda each: each.step_time)
-    return first if _is_surely_faster(workload, topology, first, second) else second
+    return first if _is_surely_faster(first, second, judged, topology) else second
 
 
 def _replicates(plan: ShardingPlan, workload: Workload, apart: Workload) -> bool:
@@ -122,7 +140,7 @@ def _replicates(plan: ShardingPlan, workload: Workload, apart: Workload) -> bool
 
 
 def _is_surely_faster(
-    workload: Workload, topology: Topology, first: Attempt, second: Attempt
+    first: Attempt, second: Attempt, workload: Workload, topology: Topology
 ) -> bool:
     """Return whether the first plan beats the second by more than the models may err."""
     if first.step_time > (1 - SAME_STEP) * second.step_time:

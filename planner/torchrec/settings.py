@@ -169,6 +169,7 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
             _ROUGHLY, "each table's own; those that are not modelled count as Adam"
         ),
         "cache_load_factor": Setting(_YES, "as CacheParams.load_factor"),
+        "learning_rate": Setting(_YES, "of 0 freezes tables, which are then not replicated"),
         "output_dtype": Setting(_ROUGHLY, "as ParameterConstraints.output_dtype"),
         **_all(
             _NO, _ASKED_OF_FBGEMM, "cache_algorithm", "cache_sets", "cache_reserved_memory",
@@ -182,7 +183,7 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
             "record_cache_metrics", "gather_uvm_cache_stats", "stats_reporter_config",
         ),
         **_all(
-            _NEUTRAL, _OF_TRAINING, "learning_rate", "eps", "momentum", "weight_decay",
+            _NEUTRAL, _OF_TRAINING, "eps", "momentum", "weight_decay",
             "weight_decay_mode", "eta", "beta1", "beta2", "gradient_clipping", "max_gradient",
             "max_norm", "stochastic_rounding",
         ),

@@ -25,7 +25,12 @@ from planner.torchrec.model_reading import ModelTables
 from planner.torchrec.other_tables import OtherTables, merged
 from planner.torchrec.plan_request import PlanRequest
 from planner.torchrec.plans import TableLocation, from_torchrec, let_prefetch, to_torchrec
-from planner.torchrec.replication import frozen_tables, planned_with_care, without_replicas
+from planner.torchrec.replication import (
+    as_judged,
+    frozen_tables,
+    planned_with_care,
+    without_replicas,
+)
 from planner.torchrec.topology import with_less
 from sharders.problem.sharding_problem import ShardingProblem
 
@@ -114,7 +119,9 @@ def planned_around(
     free = [each for each in model.locations.values() if not each.is_in(given)]
     made, found = merged(others.plan, given), "given"
     if free:
-        attempt = find_plan(workload, topology, sharder, search, replicate=request.replicate)
+        told = request.dense is not None
+        judged = None if request.replicate else as_judged(workload, told=told)
+        attempt = find_plan(workload, topology, sharder, search, judged)
         plan, step_time = attempt.found, attempt.step_time
         chosen = to_torchrec(
             plan,
@@ -220,13 +227,12 @@ def find_plan(
     topology: Topology,
     sharder: str,
     search: Search,
-    *,
-    replicate: bool | None = True,
+    judged: Workload | None = None,
 ) -> Attempt:
     """Return the best plan that a sharder, or all of them, find.
 
-    Tables that may be sharded are replicated where that is the best plan; None: where it surely is
-    (``replication``).
+    ``judged``: the workload for which a plan that replicates tables must surely be faster than one
+    that does not (``replication``); None: the best plan found is taken, whatever it replicates.
 
     Raises
     ------
@@ -239,8 +245,8 @@ def find_plan(
         return _found(some, topology, sharder, within, known)
 
     try:
-        if replicate is None:
-            return planned_with_care(find, workload, topology, search)
+        if judged is not None:
+            return planned_with_care(find, workload, topology, search, judged)
         return find(workload, search, ())
     except InfeasibleError as error:
         kind = PlannerErrorType.INSUFFICIENT_STORAGE

@@ -100,7 +100,9 @@ def test_weights_that_fbgemm_does_not_train_are_warned_of(
 ) -> None:
     if not hasattr(TorchRecType, name):
         pytest.skip(f"the installed torchrec has no {name}")
-    planner = IterationTimePlanner(gpus(), 64, hardware="h100-sxm", timeout_seconds=0.1)
+    planner = IterationTimePlanner(
+        gpus(), 64, hardware="h100-sxm", timeout_seconds=0.1, replicate=False
+    )
     planner.plan(bags(table("a", data_type=TorchRecType[name]), table("b")), SHARDERS)
     told = [each.getMessage() for each in caplog.records if each.name.startswith("planner.")]
     assert len(told) == bool(said)
@@ -314,6 +316,21 @@ def test_the_hardware_is_that_of_the_gpu_here_or_said_to_be_assumed(
     assert ("no hardware given" in caplog.text) is (profile in {"h100-sxm", "cpu-gloo"})
 
 
+@pytest.mark.parametrize("joined", [False, True])
+def test_one_rank_of_a_job_says_what_it_assumes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, joined: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    if joined:  # the group counts, whatever the launcher says
+        monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    for rank in (0, 1):
+        monkeypatch.setenv("RANK", str(1 - rank if joined else rank))
+        monkeypatch.setattr(dist, "get_rank", lambda rank=rank: rank)
+        caplog.clear()
+        IterationTimePlanner(gpus(), 64)
+        assert ("no hardware given" in caplog.text) is (rank == 0)
+
+
 def test_a_plan_of_ones_own_in_a_job_is_warned_of(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -339,6 +356,7 @@ def test_replicated_tables_whose_optimizer_is_in_the_backward_are_told(
     planner.plan(module, [EmbeddingBagCollectionSharder(fused_params=fused)])
     (told,) = (r.getMessage() for r in caplog.records if "optimizer" in r.getMessage())
     assert told.startswith("the optimizer in the backward does not update 2 tables (.a, .c)")
+    assert "put their parameters into the training loop's dense optimizer" in told
     assert "sharding_types without data_parallel" in told
 
 

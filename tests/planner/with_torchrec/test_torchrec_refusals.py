@@ -1,11 +1,14 @@
 """What fits in memory in TorchRec's seat, what is refused, and how."""
 
+from types import SimpleNamespace
+
 import pytest
 
 pytest.importorskip("torchrec", reason="torchrec is not installed")
 
 import torch
 import torch.distributed as dist
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import EmbeddingShardingPlanner
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import (
@@ -195,9 +198,21 @@ def test_no_constraints_and_sharders_that_are_read_once_are_taken() -> None:
     assert set(made.plan(bags(table("a")), iter(SHARDERS)).plan[""]) == {"a"}
 
 
-@pytest.mark.parametrize("given", [features(0, 8), [1], "ab", 3])
-def test_sample_batches_are_a_list_of_batches(given: object) -> None:
-    with pytest.raises(PlannerError, match="sample_batches must be a list of KeyedJagged"):
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        (features(0, 8), "KeyedJaggedTensor"),
+        ({"a": features(0, 8)}, "dict"),
+        ([1], "list of int"),
+        ([{"a": 1}], "list of dict"),
+        ([SimpleNamespace(sparse_features=[features(0, 8)])], "list of .*sparse_features are a l"),
+        ("ab", "str"),
+        (3, "int"),
+    ],
+)
+def test_sample_batches_are_a_list_of_batches(given: object, what: str) -> None:
+    said = f"sample_batches must be a list of KeyedJaggedTensors, of dicts .*, got a {what}"
+    with pytest.raises(PlannerError, match=said):
         IterationTimePlanner(gpus(), 64, sample_batches=given)
 
 
@@ -225,23 +240,26 @@ def test_a_profile_of_another_device_is_warned_of(
     assert ("predicting for" in caplog.text) == bool(said)
 
 
-@pytest.mark.parametrize("name", ["pooling_factors", "num_poolings", "batch_sizes"])
-def test_as_many_values_as_features_are_wanted_or_one_for_all(name: str) -> None:
-    def plan(values: list[int]) -> float:
-        given = {"pooling_factors": [3.0], name: values}
-        planner = IterationTimePlanner(
-            gpus(),
-            64,
-            constraints={"a": ParameterConstraints(**given)},
-            sharder="cost_greedy",
-        )
-        planner.plan(bags(table("a", feature_names=["f", "g", "h"])), SHARDERS)
-        assert planner.solution is not None
-        return planner.solution.workload.table("a").pooling_factor
+@pytest.mark.parametrize("name", ["num_poolings", "batch_sizes"])
+def test_as_many_values_of_each_kind_are_wanted(name: str) -> None:
+    # TorchRec's planner fails at an assertion
+    lists = ParameterConstraints(**{"pooling_factors": [3.0] * 3, name: [2, 2]})
+    with pytest.raises(
+        PlannerError, match=f"table `a`: .*3 values of `pooling_factors`, 2 values of `{name}`"
+    ):
+        planner(constraints={"a": lists}).plan(bags(table("a")), SHARDERS)
 
-    assert plan([2]) == plan([2, 2, 2])
-    with pytest.raises(PlannerError, match=f"table `a`: its `{name}` have 2 values; give one, or"):
-        plan([2, 2])
+
+def test_a_sharder_that_offers_nothing_is_named() -> None:
+    class Nothing(EmbeddingBagCollectionSharder):  # type: ignore[misc]
+        """As the sharders of managed collision are on CPU."""
+
+        def sharding_types(self, compute_device_type: str) -> list[str]:
+            del compute_device_type
+            return []
+
+    with pytest.raises(PlannerError, match="on cuda Nothing offers no sharding type; plan for"):
+        planner().plan(bags(table("a")), [Nothing()])
 
 
 @pytest.mark.parametrize("share", [-0.1, 0.0, 1.0, 1.5])

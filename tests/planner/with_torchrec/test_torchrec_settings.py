@@ -323,6 +323,7 @@ PAIRS: Mapping[str, Mapping[str, Pair]] = {
     "fused_params": {
         "optimizer": (pooled(), pooled(fused_params={"optimizer": EmbOptimType.ADAM})),
         "cache_load_factor": (pooled(), pooled(fused_params={"cache_load_factor": 0.5})),
+        "learning_rate": (pooled(), pooled(fused_params={"learning_rate": 0.0})),
         "output_dtype": (pooled(), pooled(fused_params={"output_dtype": SparseType.FP16})),
     },
     "table": {
@@ -582,7 +583,20 @@ def test_a_setting_of_a_later_torchrec_is_named() -> None:
     class CacheParamsOfLater:
         clairvoyant: bool = False
 
+    CacheParamsOfLater.__module__ = CacheParams.__module__
     assert list(unheeded_fields("CacheParams", CacheParamsOfLater())) == []
     ((name, reason),) = unheeded_fields("CacheParams", CacheParamsOfLater(clairvoyant=True))
     assert name == "CacheParams.clairvoyant"
     assert "later TorchRec" in reason
+
+
+def test_a_setting_of_the_scripts_own_subclass_is_named_so() -> None:
+    @dataclasses.dataclass
+    class Owned(ParameterConstraints):  # type: ignore[misc]
+        owner: str = ""
+        sharding_types: list[str] | None = None  # TorchRec's own, said again
+
+    assert list(unheeded_fields("ParameterConstraints", Owned(sharding_types=["row_wise"]))) == []
+    ((name, reason),) = unheeded_fields("ParameterConstraints", Owned(owner="me"))
+    assert name == "ParameterConstraints.owner"
+    assert reason == "a field of the script's own `Owned`, which no planner here reads"

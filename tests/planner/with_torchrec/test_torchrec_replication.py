@@ -1,0 +1,264 @@
+"""Which tables are replicated: none that is frozen, others only where that is surely faster."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torchrec", reason="torchrec is not installed")
+
+import torch
+from fbgemm_gpu.split_embedding_configs import EmbOptimType
+from torch.distributed.optim import _apply_optimizer_in_backward as apply_in_backward
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner.types import ParameterConstraints
+from torchrec_cases import SHARDERS, bags, gpus, of_types, solved, table
+
+from costmodel.base.errors import InfeasibleError
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
+from costmodel.domain.workload import DenseModel, EmbeddingTable, Optimizer, Workload
+from costmodel.engine.objective import Objective
+from planner.files.profiles import load_profile
+from planner.planning.search import Attempt, Search
+from planner.torchrec import IterationTimePlanner, read_factory
+from planner.torchrec.replication import (
+    as_judged,
+    planned_with_care,
+    unreplicated,
+    without_replicas,
+)
+from sharders.problem.options import make_plan, make_sharding, table_options
+from sharders.problem.sharding_problem import SearchStatus
+
+Model = Callable[[], tuple[torch.nn.Module, Any]]
+
+
+def planned(model: torch.nn.Module, sharder: object = None, **settings: Any) -> list[str]:  # noqa: ANN401
+    made = IterationTimePlanner(
+        gpus(8), 8192, hardware="h100-sxm", **{"timeout_seconds": 0.5, **settings}
+    )
+    made.plan(model, SHARDERS if sharder is None else [sharder])
+    return [each.sharding_type.value for each in solved(made).plan.tables]
+
+
+def small() -> torch.nn.Module:
+    return bags(table("a", rows=100), table("b", rows=100))
+
+
+def no_gradients() -> tuple[torch.nn.Module, Any]:
+    return small().requires_grad_(requires_grad=False), EmbeddingBagCollectionSharder()
+
+
+def rate_of_zero() -> tuple[torch.nn.Module, Any]:
+    model = small()
+    apply_in_backward(torch.optim.SGD, model.parameters(), {"lr": 0.0})
+    return model, EmbeddingBagCollectionSharder()
+
+
+def fused_rate_of_zero() -> tuple[torch.nn.Module, Any]:
+    fused = {"optimizer": EmbOptimType.ADAM, "learning_rate": 0.0}
+    return small(), EmbeddingBagCollectionSharder(fused_params=fused)
+
+
+FROZEN = (no_gradients, rate_of_zero, fused_rate_of_zero)
+
+
+@pytest.mark.parametrize("replicate", [None, True])
+@pytest.mark.parametrize("make", FROZEN)
+def test_frozen_tables_are_not_replicated(make: Model, *, replicate: bool | None) -> None:
+    assert planned(small(), replicate=replicate) == ["data_parallel"] * 2
+    assert "data_parallel" not in planned(*make(), replicate=replicate)
+
+
+def test_a_rate_set_in_the_backward_counts_before_that_of_fused_parameters() -> None:
+    model, sharder = fused_rate_of_zero()
+    apply_in_backward(torch.optim.SGD, model.parameters(), {"lr": 0.1})
+    assert planned(model, sharder) == ["data_parallel"] * 2
+
+
+def test_a_frozen_table_is_sharded_if_it_may_be(caplog: pytest.LogCaptureFixture) -> None:
+    model, _ = rate_of_zero()
+    types = {
+        "a": ParameterConstraints(sharding_types=["data_parallel", "row_wise"]),
+        "b": ParameterConstraints(sharding_types=["data_parallel"]),
+    }
+    assert planned(model, constraints=types) == ["row_wise", "data_parallel"]
+    (said,) = (r.getMessage() for r in caplog.records if "replicates" in r.getMessage())
+    assert said.startswith("the plan replicates 1 table (.b) (data_parallel), frozen as they are")
+    assert "dense optimizer must not have their parameters" in said
+    assert "does not update" not in caplog.text
+
+
+def frozen_model() -> torch.nn.Module:
+    """Return a model that the command line plans for."""
+    model, _ = rate_of_zero()
+    return model
+
+
+def test_frozen_tables_are_read_off_a_function_too() -> None:
+    workload, _ = read_factory("test_torchrec_replication:frozen_model")
+    assert all(ShardingType.DATA_PARALLEL not in each.sharding_types for each in workload.tables)
+    assert all(each.sharding_types for each in workload.tables)
+
+
+def four(rows: int) -> torch.nn.Module:
+    return bags(*(table(f"t{i}", rows=rows) for i in range(4)))
+
+
+def test_tables_are_replicated_where_that_is_surely_faster() -> None:
+    # without exchanges the host does half as much: 1.8 ms, not 3.7
+    assert planned(four(1000)) == planned(four(1000), replicate=True) == ["data_parallel"] * 4
+    # here it is 2.7 ms, with a probability of 0.88 to be the faster one
+    told = {"dense": DenseModel(top_mlp=(1,), bottom_mlp=(), num_dense_features=1)}
+    assert planned(four(400_000), replicate=True, **told) == ["data_parallel"] * 4
+    assert "data_parallel" not in planned(four(400_000), **told)
+
+
+def test_a_dense_optimizer_that_is_not_told_is_taken_to_be_slow() -> None:
+    sgd = DenseModel(top_mlp=(1,), bottom_mlp=(), num_dense_features=1)
+    assert planned(four(200_000), dense=sgd) == ["data_parallel"] * 4
+    assert "data_parallel" not in planned(four(200_000))
+
+
+@pytest.mark.parametrize("replicate", [False, None, True])
+def test_nothing_is_replicated_against_the_scripts_will(
+    *, replicate: bool | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    kinds = planned(small(), replicate=replicate)
+    assert ("data_parallel" in kinds) is (replicate is not False)
+    said = "the optimizer in the backward does not update 2 tables (.a, .b) of the plan"
+    # whatever optimizer the model had when it was planned: it may get one later
+    assert (said in caplog.text) is (replicate is not False)
+
+
+def test_what_may_be_nothing_else_is_replicated() -> None:
+    kinds = planned(small(), replicate=False, constraints=of_types(a="data_parallel"))
+    assert kinds[0] == "data_parallel" != kinds[1]
+
+
+def test_a_list_without_another_choice_stays() -> None:
+    only = EmbeddingTable(
+        name="a",
+        num_embeddings=8,
+        embedding_dim=4,
+        sharding_types=(ShardingType.DATA_PARALLEL,),
+        compute_kernels=(ComputeKernel.DENSE,),
+    )
+    assert unreplicated(only) == only
+    kinds = (ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE)
+    both = replace(only, sharding_types=kinds, compute_kernels=tuple(ComputeKernel))
+    assert unreplicated(both).sharding_types == kinds[1:]
+    assert ComputeKernel.DENSE not in unreplicated(both).compute_kernels
+
+
+def test_tables_that_could_then_not_be_sharded_stay() -> None:
+    kinds = (ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE)
+    few = EmbeddingTable(name="a", num_embeddings=3, embedding_dim=4, sharding_types=kinds)
+    many = replace(few, name="b", num_embeddings=300)
+    workload = Workload(name="w", tables=(few, many), dense=DenseModel(), local_batch_size=8)
+    topology = Topology(hardware=load_profile("cpu-gloo"), world_size=4, local_world_size=4)
+    # FBGEMM's lookups on CPU take no shards without rows
+    apart = without_replicas(workload, topology)
+    assert apart.table("a") == few
+    assert apart.table("b").sharding_types == kinds[1:]
+    assert without_replicas(workload, topology, {"a"}) == workload
+
+
+TOPOLOGY = Topology(hardware=load_profile("h100-sxm"), world_size=4, local_world_size=4)
+WORKLOAD = Workload(
+    name="w",
+    tables=(
+        EmbeddingTable(
+            name="a",
+            num_embeddings=1000,
+            embedding_dim=64,
+            sharding_types=(ShardingType.DATA_PARALLEL, ShardingType.TABLE_WISE),
+            compute_kernels=(ComputeKernel.DENSE, ComputeKernel.FUSED),
+        ),
+    ),
+    dense=DenseModel(),
+    local_batch_size=1024,
+)
+
+
+def attempt(kind: ShardingType, status: SearchStatus = SearchStatus.CONVERGED) -> Attempt:
+    (a,) = WORKLOAD.tables
+    option = next(o for o in table_options(WORKLOAD, TOPOLOGY, a) if o.sharding_type is kind)
+    plan = make_plan(TOPOLOGY, [make_sharding(a, TOPOLOGY, option, (0,) * option.num_ranks)])
+    seconds = Objective(WORKLOAD, TOPOLOGY).step_time(plan)
+    return Attempt(sharder="s", plan=plan, step_time=seconds, status=status)
+
+
+class Finding:
+    """Returns prepared attempts, and keeps what it was asked for."""
+
+    def __init__(self, *attempts: Attempt | InfeasibleError) -> None:
+        self.attempts = list(attempts)
+        self.asked: list[tuple[Workload, float, int]] = []
+
+    def __call__(
+        self, workload: Workload, search: Search, known: tuple[ShardingPlan, ...]
+    ) -> Attempt:
+        self.asked.append((workload, search.time_limit, len(known)))
+        found = self.attempts.pop(0)
+        if isinstance(found, InfeasibleError):
+            raise found
+        return found
+
+
+def with_care(find: Finding, workload: Workload = WORKLOAD) -> Attempt:
+    ticks = iter((0.0, 3.0))  # the first search took 3 s
+    search = Search(time_limit=10.0, clock=lambda: next(ticks))
+    return planned_with_care(find, workload, TOPOLOGY, search, workload)
+
+
+def test_an_untold_optimizer_is_adam() -> None:
+    assert as_judged(WORKLOAD, told=True) == WORKLOAD
+    assert as_judged(WORKLOAD, told=False).dense.optimizer is Optimizer.ADAM
+
+
+REPLICATED, SHARDED = (
+    attempt(kind) for kind in (ShardingType.DATA_PARALLEL, ShardingType.TABLE_WISE)
+)
+
+
+def test_both_searches_share_the_time_there_is() -> None:
+    find = Finding(REPLICATED, SHARDED)
+    assert with_care(find) is REPLICATED
+    apart = without_replicas(WORKLOAD, TOPOLOGY)
+    assert find.asked == [(WORKLOAD, 5.0, 0), (apart, 7.0, 0)]
+
+
+def test_a_slower_replica_is_not_kept() -> None:
+    slow = replace(REPLICATED, step_time=SHARDED.step_time)
+    assert with_care(Finding(slow, SHARDED)) is SHARDED
+
+
+def test_one_search_is_enough_where_it_replicates_nothing_and_ended() -> None:
+    find = Finding(SHARDED)
+    assert with_care(find) is SHARDED
+    assert len(find.asked) == 1
+
+
+def test_a_search_that_was_cut_goes_on_from_its_plan() -> None:
+    cut = attempt(ShardingType.TABLE_WISE, SearchStatus.LIMIT)
+    better = replace(SHARDED, step_time=0.9 * cut.step_time)
+    find = Finding(cut, better)
+    assert with_care(find) is better
+    assert [known for _, _, known in find.asked] == [0, 1]
+    worse = replace(SHARDED, step_time=inf)
+    assert with_care(Finding(cut, worse)) is cut
+
+
+def test_what_fits_only_replicated_is_kept() -> None:
+    assert with_care(Finding(REPLICATED, InfeasibleError("too large"))) is REPLICATED
+
+
+def test_all_the_time_is_for_one_search_where_there_is_no_choice() -> None:
+    apart = without_replicas(WORKLOAD, TOPOLOGY)
+    find = Finding(SHARDED)
+    assert with_care(find, apart) is SHARDED
+    assert find.asked == [(apart, 10.0, 0)]
