@@ -188,5 +188,6 @@ def _rows(option: ShardingOption) -> int | None:
 def _even(option: ShardingOption) -> int:
     """Return the rows of the largest shard where all have the same."""
     first = option.shards[0].offset[1]
-    blocks = sum(shard.offset[1] == first for shard in option.shards)
-    return -(-int(option.tensor.shape[0]) // blocks)
+    blocks = len([shard for shard in option.shards if shard.offset[1] == first])
+    rows = int(option.tensor.shape[0])
+    return -(-rows // blocks)

@@ -12,6 +12,7 @@ from costmodel.base.errors import InfeasibleError
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable, Optimizer, Workload
+from costmodel.engine.objective import Objective
 from costmodel.uncertainty.sampling import NUM_SAMPLES, Draws
 from costmodel.uncertainty.step_samples import sample_steps
 from planner.environment.compiled import interpreted_modules
@@ -104,7 +105,7 @@ def planned_with_care(
     find, workload, topology, search
         What is searched, and how.
     judged
-        The workload for which the plans are compared.
+        The workload for which tables are replicated, and plans that do so compared with others.
 
     Raises
     ------
@@ -116,19 +117,32 @@ def planned_with_care(
     if apart == workload:
         return find(workload, search, ())
     started = search.clock()
-    first = find(workload, replace(search, time_limit=FIRST_SHARE * search.time_limit), ())
+
+    def rest() -> Search:
+        left = search.time_limit - (search.clock() - started)
+        return replace(search, time_limit=max(0.0, left))
+
+    try:
+        first = find(judged, replace(search, time_limit=FIRST_SHARE * search.time_limit), ())
+    except InfeasibleError:  # what is judged may need more memory
+        return find(apart, rest(), ())
+    first = _timed(first, workload, topology)
     replicated = _replicates(first.found, workload, apart)
     if not replicated and (first.early is not None or first.status is not SearchStatus.LIMIT):
         return first
-    left = max(0.0, search.time_limit - (search.clock() - started))
-    known = () if replicated else (first.found,)
     try:
-        second = find(apart, replace(search, time_limit=left), known)
+        second = find(apart, rest(), () if replicated else (first.found,))
     except InfeasibleError:
         return first
     if not replicated:
         return min(first, second, key=lambda each: each.step_time)
-    return first if _is_surely_faster(first, second, judged, topology) else second
+    sure = _is_surely_faster(judged, topology, first.found, second.found)
+    return first if sure else second
+
+
+def _timed(attempt: Attempt, workload: Workload, topology: Topology) -> Attempt:
+    """Return what was found with the step that it has for a workload."""
+    return replace(attempt, step_time=Objective(workload, topology).step_time(attempt.found))
 
 
 def _replicates(plan: ShardingPlan, workload: Workload, apart: Workload) -> bool:
@@ -140,12 +154,13 @@ def _replicates(plan: ShardingPlan, workload: Workload, apart: Workload) -> bool
 
 
 def _is_surely_faster(
-    first: Attempt, second: Attempt, workload: Workload, topology: Topology
+    workload: Workload, topology: Topology, first: ShardingPlan, second: ShardingPlan
 ) -> bool:
     """Return whether the first plan beats the second by more than the models may err."""
-    if first.step_time > (1 - SAME_STEP) * second.step_time:
+    objective = Objective(workload, topology)
+    if objective.step_time(first) > (1 - SAME_STEP) * objective.step_time(second):
         return False
     draws = Draws.of(topology, INTERPRETED_SAMPLES if interpreted_modules() else NUM_SAMPLES)
-    samples = sample_steps(workload, topology, (first.found, second.found), draws=draws)
+    samples = sample_steps(workload, topology, (first, second), draws=draws)
     shorter = samples.times[:, 0] <= (1 - SAME_STEP) * samples.times[:, 1]
     return float(shorter.mean()) >= SURE
