@@ -20,7 +20,7 @@ from torchrec.distributed.planner.types import (
 from costmodel.domain.plan import ComputeKernel, ShardingType, column_counts
 from planner.torchrec.ignored import Said
 from planner.torchrec.modules import FoundTable, Kernels, every_table, find_tables, full_name
-from planner.torchrec.plan_request import PlanRequest
+from planner.torchrec.plan_request import PlanRequest, overlapping
 from planner.torchrec.plans import PASSED_ON
 from planner.torchrec.table_reads import says_reads
 
@@ -69,13 +69,18 @@ def limited(
             said = f"{type(enumerator).__name__}.enumerate"
             reasons = _unheeded(options, request.local_batch_size)
             unheeded += [(said, reason, each.name) for reason in reasons]
-    kernels = {each.fqn: _kernels(listed[each.fqn]) for each in tables}
-    return replace(request, constraints=constraints, listed=kernels), unheeded
+    made = replace(
+        request,
+        constraints=constraints,
+        listed={each.fqn: _kernels(listed[each.fqn]) for each in tables},
+        pipeline=overlapping(request.pipeline, constraints),
+    )
+    return made, unheeded
 
 
 def _kept(enumerator: Enumerator) -> Mapping[str, ParameterConstraints]:
     """Return the constraints that an enumerator has, where TorchRec's own keep them."""
-    kept = vars(enumerator).get("_constraints") or {}
+    kept = getattr(enumerator, "__dict__", {}).get("_constraints") or {}
     return {name: each for name, each in kept.items() if each is not None}
 
 

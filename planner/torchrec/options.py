@@ -74,10 +74,12 @@ def _module_by_module(
         by_module.setdefault(id(table.module), []).append(table)
     for group in by_module.values():
         try:
-            yield from enumerator.enumerate(module, list(only_these(sharders, group)))
+            only = list(only_these(sharders, group))
+            yield from enumerator.enumerate(module=module, sharders=only)
         except (RuntimeError, ValueError):
             yield from (_own_option(each, local_batch_size) for each in group)
-    enumerator.enumerate(module, list(only_these(sharders, ())))  # estimates look sharders up there
+    # where estimates look sharders up
+    enumerator.enumerate(module=module, sharders=list(only_these(sharders, ())))
 
 
 def _own_option(found: FoundTable, local_batch_size: int) -> ShardingOption:

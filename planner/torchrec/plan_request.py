@@ -36,6 +36,13 @@ def to_pipeline(pipeline: Pipeline | str) -> Pipeline:
     return Pipeline(pipeline)
 
 
+def overlapping(pipeline: Pipeline, constraints: Mapping[str, Any]) -> Pipeline:
+    """Return a pipeline; the prefetching one where a constraint's caches are filled by it."""
+    params = [getattr(each, "cache_params", None) for each in constraints.values()]
+    prefetches = any(getattr(each, "prefetch_pipeline", None) for each in params)
+    return Pipeline.PREFETCH if prefetches and pipeline is Pipeline.SPARSE_DIST else pipeline
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
     """The machine, the training loop, and what the script says of the tables."""

@@ -43,7 +43,7 @@ from planner.torchrec.modules import FoundTable, constraints_by_name, every_tabl
 from planner.torchrec.observed_inputs import SampleBatch, to_batches
 from planner.torchrec.options import called_back, chosen_options, loaded_options
 from planner.torchrec.other_tables import merged
-from planner.torchrec.plan_request import PlanRequest, to_pipeline
+from planner.torchrec.plan_request import PlanRequest, overlapping, to_pipeline
 from planner.torchrec.solving import PlanOutcome, Solution, planned_around, retimed
 from planner.torchrec.topology import current_topology, resolve_profile
 
@@ -167,18 +167,12 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         profile, name = resolve_profile(hardware, topology.compute_device)
         self._batches = to_batches(sample_batches)
         self._sharder = sharder
-        overlap = to_pipeline(pipeline)
-        if overlap is Pipeline.SPARSE_DIST and any(
-            each.cache_params is not None and each.cache_params.prefetch_pipeline
-            for each in self._constraints.values()
-        ):
-            overlap = Pipeline.PREFETCH
         self._request = PlanRequest(
             topology=topology,
             profile=profile,
             hardware=name,
             local_batch_size=self._batch_size,
-            pipeline=overlap,
+            pipeline=overlapping(to_pipeline(pipeline), self._constraints),
             gradient_accumulation_steps=gradient_accumulation_steps,
             restore_site=restore_site,
             dense=dense,

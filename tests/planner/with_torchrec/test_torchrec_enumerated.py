@@ -21,6 +21,7 @@ from torchrec.distributed.types import CacheParams
 from torchrec_cases import SHARDERS, bags, gpus, managed_collision, of_types, solved, table
 
 from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.workload import Pipeline
 from planner.torchrec import IterationTimePlanner
 
 RANKS, BATCH = 4, 64
@@ -127,6 +128,10 @@ def test_what_its_options_say_of_a_table_goes_into_the_plan() -> None:
     assert sharding.enforce_hbm
     assert solved(made).workload.table("a").pooling_factor == 7
     assert solved(made).workload.table("b").pooling_factor == 1
+    assert solved(made).workload.pipeline is Pipeline.SPARSE_DIST
+    cached.cache_params.prefetch_pipeline = True
+    prefetching = planned(listing(a=cached), two_tables())
+    assert solved(prefetching).workload.pipeline is Pipeline.PREFETCH
 
 
 def test_constraints_narrow_what_is_listed() -> None:

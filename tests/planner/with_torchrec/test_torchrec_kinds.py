@@ -143,7 +143,7 @@ def test_a_module_is_planned_beside_others_and_what_is_rough_is_said(
     if name not in there:
         pytest.skip("the installed torchrec has no such module")
     sharder = there[name]() if isinstance(there[name], type) else there[name]
-    made = planner()
+    made = planner(constraints={"a": ParameterConstraints(pooling_factors=[2.0])})
     model = nn.ModuleDict({"plain": bags(table("b")), "other": MODULES[name]()})
     plan = made.plan(model, [sharder, *SHARDERS]).plan
     assert len(plan["other"]) == len(plan["plain"]) == 1
