@@ -21,6 +21,10 @@ MOST_ACCUMULATED = 64
 MOST_WIDTH = 2**20
 """Width of a layer of the dense model."""
 MOST_LAYERS = 1_000
+MOST_PARAMETERS = 10**15
+"""Parameters of a dense model that was read."""
+MOST_PRODUCTS = 1e18
+"""Multiplications of a sample's forward in it."""
 MOST_FEATURES = 10_000
 """Features that share a table."""
 MOST_LOOKUPS = 1e15

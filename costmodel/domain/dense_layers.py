@@ -133,6 +133,12 @@ def _mlp(name: str, num_inputs: int, widths: Sequence[int]) -> Iterator[DenseLay
         num_inputs = width
 
 
+@lru_cache(maxsize=16)
+def num_products(workload: Workload) -> float:
+    """Return the multiplications of a sample's forward in all layers: one for each weight."""
+    return float(sum(layer.num_inputs * layer.num_outputs for layer in dense_layers(workload)))
+
+
 def dense_model_bytes(workload: Workload) -> Bytes:
     """Bytes of parameters, gradients, DDP buckets and optimizer state on every rank.
 

@@ -316,6 +316,14 @@ class DenseModel:
     optimizer_implementation: OptimizerImplementation | None = None
     """None: torch's default, foreach on GPUs, unless a replicated table is among the parameters."""
     launch: LaunchMode = LaunchMode.EAGER
+    model_parameters: int = 0
+    """Parameters of the model's dense part where these layers were read off it, and may not be all
+    that there is; 0: they are."""
+    read_parameters: int = 0
+    """Those of them that the layers were read off."""
+    most_products: float = 0.0
+    """Multiplications of one sample's forward that the model's linear layers may come to, where
+    they were read in part; 0: as many as these layers'."""
 
     def __post_init__(self) -> None:
         make_plain(self)
@@ -334,6 +342,17 @@ class DenseModel:
         check_at_most("num_dense_features", self.num_dense_features, limits.MOST_WIDTH)
         check_at_most("cross_layers", self.cross_layers, limits.MOST_LAYERS)
         check_at_most("cross_rank", self.cross_rank, limits.MOST_WIDTH)
+        for name, most in _MOST_READ.items():
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+            check_at_most(name, getattr(self, name), most)
+
+
+_MOST_READ = {
+    "model_parameters": limits.MOST_PARAMETERS,
+    "read_parameters": limits.MOST_PARAMETERS,
+    "most_products": limits.MOST_PRODUCTS,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

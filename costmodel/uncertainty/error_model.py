@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Bound, CollectiveOp, Device, HardwareProfile, Topology
 from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import gemm_constants
@@ -47,6 +48,8 @@ class Cause(StrEnum):
     REDUCE_SCATTER_ACROSS = "reduce_scatter_across_nodes"
     ALL_GATHER_ACROSS = "all_gather_across_nodes"
     STRUCTURE = "structure"
+    UNREAD = "unread_dense_part"
+    """Of a dense part that was read off a model, what is not known of it."""
 
 
 INSIDE: Mapping[CollectiveOp, Cause] = {
@@ -145,6 +148,9 @@ class ErrorModel:
     """The spreads of one machine."""
 
     spreads: Mapping[Cause, Spread]
+    unread: Seconds = 0.0
+    """What kernels of a dense part that was read in part may take beside those that are timed
+    (``uncertainty.unread``)."""
 
     def spread(self, cause: Cause) -> Spread:
         """Return a cause's spreads; none where none are known."""

@@ -21,6 +21,7 @@ from costmodel.engine.given import GivenStep
 from costmodel.step.graph import NodeKind
 from costmodel.step.program import Op, Program
 from costmodel.uncertainty.error_model import Cause, ErrorModel, cause_of
+from costmodel.uncertainty.unread import is_dense_kernel, unread_spread
 
 Array = NDArray[np.float64]
 
@@ -100,19 +101,28 @@ class Sampler:
         Without a plan's own noise, lookups and the structure have one that goes by their name.
         """
         given = GivenStep.of(step, self.topology)
-        times = given.step_times({op: self._durations(step.ops[op], noise) for op in given.ops})
+        unread = unread_spread(step, self.errors.unread) * self.draws.normal(Cause.UNREAD)
+        times = given.step_times({
+            op: self._durations(step.ops[op], noise, unread) for op in given.ops
+        })
         spread = self.errors.spread(Cause.STRUCTURE)
         own = self.draws.normal("structure of a plan") if noise is None else noise.structure
         scale = np.exp(spread.shared * self.draws.normal(Cause.STRUCTURE) + spread.own * own)
         return float(times[0]), times[1:] * scale
 
-    def _durations(self, op: Op, noise: PlanNoise | None) -> Array:
-        """Return an operation's seconds, shape (1 + samples, ranks): as predicted, then sampled."""
+    def _durations(self, op: Op, noise: PlanNoise | None, unread: Array) -> Array:
+        """Return an operation's seconds, shape (1 + samples, ranks): as predicted, then sampled.
+
+        ``unread`` has the log factors of the dense kernels, shape (samples,).
+        """
         seconds = op.seconds[:1] if (op.seconds == op.seconds[0]).all() else op.seconds
         cause = cause_of(op, self.topology)
         spread = self.errors.spread(cause)
         own = self._own(op, cause, noise)
-        factors = np.exp(spread.shared * self.draws.normal(cause)[:, None] + spread.own * own)
+        logs = spread.shared * self.draws.normal(cause)[:, None] + spread.own * own
+        if self.errors.unread and is_dense_kernel(op):
+            logs = logs + unread[:, None]
+        factors = np.exp(logs)
         scaled = factors * seconds
         return np.concatenate([np.broadcast_to(seconds, (1, scaled.shape[1])), scaled])
 

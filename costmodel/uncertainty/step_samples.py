@@ -7,7 +7,7 @@ recurrences as ever, so that an error off the critical path counts for nothing u
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -23,6 +23,7 @@ from costmodel.step.program import Program
 from costmodel.step.synthesis import program
 from costmodel.uncertainty.error_model import Cause, ErrorModel, error_model
 from costmodel.uncertainty.sampling import Array, Draws, PlanNoise, Sampler
+from costmodel.uncertainty.unread import unread_time
 
 LEVEL = 0.9
 """Probability of the intervals on screen."""
@@ -146,7 +147,9 @@ def sample_steps(
     """
     loads = loads or PlanLoads(workload, topology)
     draws = draws or Draws.of(topology)
-    errors = errors or error_model(topology, workload.dense.precision)
+    if errors is None:
+        errors = error_model(topology, workload.dense.precision)
+        errors = replace(errors, unread=unread_time(workload, topology.hardware.gpu))
     sampler = Sampler(topology, errors, draws)
     found = {
         plan: sampler.step_times(
@@ -189,7 +192,10 @@ def plan_noise(plan: ShardingPlan, draws: Draws, loads: PlanLoads) -> PlanNoise:
 
 
 def _shared(errors: ErrorModel, draws: Draws) -> dict[Cause, Array]:
-    return {cause: draws.normal(cause) for cause, spread in errors.spreads.items() if spread.shared}
+    causes = [cause for cause, spread in errors.spreads.items() if spread.shared]
+    if errors.unread:
+        causes.append(Cause.UNREAD)
+    return {cause: draws.normal(cause) for cause in causes}
 
 
 def _place(sharding: TableSharding) -> str:

@@ -225,6 +225,23 @@ class Dense(_WorkloadSection):
     launch: Annotated[LaunchMode, Field(strict=False)] = _DENSE["launch"]
     """How forward and backward are issued: `eager`, `compiled` (torch.compile), or `cuda_graphs`
     (torch.cuda.make_graphed_callables)."""
+    model_parameters: Int64 = Field(
+        default=_DENSE["model_parameters"],
+        json_schema_extra={"minimum": 0, "maximum": limits.MOST_PARAMETERS},
+    )
+    """Parameters of the model's dense part, written where these layers were read off a TorchRec
+    model and are not all that it has; 0: they are."""
+    read_parameters: Int64 = Field(
+        default=_DENSE["read_parameters"],
+        json_schema_extra={"minimum": 0, "maximum": limits.MOST_PARAMETERS},
+    )
+    """Those of model_parameters that the layers were read off."""
+    most_products: float = Field(
+        default=_DENSE["most_products"],
+        json_schema_extra={"minimum": 0, "maximum": limits.MOST_PRODUCTS},
+    )
+    """Multiplications of a sample's forward that the model may have, where it was read in part:
+    they widen the interval of the step. 0: as many as these layers have."""
 
 
 class Head(_WorkloadSection):

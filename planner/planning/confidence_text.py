@@ -31,6 +31,7 @@ CAUSE_NAMES: Mapping[Cause, str] = {
     Cause.REDUCE_SCATTER_ACROSS: "reduce-scatter across nodes",
     Cause.ALL_GATHER_ACROSS: "all-gather across nodes",
     Cause.STRUCTURE: "structure of the step",
+    Cause.UNREAD: "the unread dense part",
 }
 
 

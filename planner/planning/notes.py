@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from costmodel.base.units import Seconds
 from costmodel.domain.codecs import wire_type
 from costmodel.domain.hardware import Device, Gpu, Topology
-from costmodel.domain.workload import DataType, Optimizer, Workload
+from costmodel.domain.workload import DataType, DenseModel, Optimizer, Workload
 from planner.planning.verdict import SAME_STEP
 from planner.show.format import count, duration
 
@@ -60,6 +60,16 @@ def untrained(workload: Workload, device: Device) -> Iterator[str]:
         )
 
 
+def note_on_reading(dense: DenseModel) -> Iterator[str]:
+    """Yield of how much of a model's dense part its layers were read, if not of all for sure."""
+    if dense.most_products:
+        yield (
+            f"the dense part was read from {dense.read_parameters:,} of "
+            f"{count(dense.model_parameters, 'parameter')}: what it may take beside that is in the "
+            "interval, not in the predicted step"
+        )
+
+
 def notes_on(workload: Workload, topology: Topology) -> Iterator[str]:
     """Yield what is asked of a machine that its profile does not have, or that cannot be trained.
 
@@ -67,6 +77,7 @@ def notes_on(workload: Workload, topology: Topology) -> Iterator[str]:
     another, and one that is no faster than fp32 has no units of its own.
     """
     yield from untrained(workload, topology.hardware.device)
+    yield from note_on_reading(workload.dense)
     gpu, asked = topology.hardware.gpu, _asked(workload)
     for data_type, older in _NOT_EVERYWHERE.items():
         if topology.hardware.device is Device.CPU or _multiplies(gpu, data_type):

@@ -41,6 +41,9 @@ def test_tables(field: dict[str, object]) -> None:
         {"num_dense_features": 2**62},
         {"bottom_mlp": (2**62,)},
         {"top_mlp": (1,) * 100_000},
+        {"model_parameters": 10**18},
+        {"read_parameters": -1},
+        {"most_products": float("nan")},
     ],
 )
 def test_dense_models(field: dict[str, object]) -> None:

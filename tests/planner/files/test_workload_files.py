@@ -267,6 +267,9 @@ LARGEST = {
     "num_dense_features": ("dense", limits.MOST_WIDTH),
     "cross_layers": ("dense", limits.MOST_LAYERS),
     "cross_rank": ("dense", limits.MOST_WIDTH),
+    "model_parameters": ("dense", limits.MOST_PARAMETERS),
+    "read_parameters": ("dense", limits.MOST_PARAMETERS),
+    "most_products": ("dense", limits.MOST_PRODUCTS),
     "local_batch_size": ("", limits.MOST_SAMPLES),
     "gradient_accumulation_steps": ("", limits.MOST_ACCUMULATED),
 }

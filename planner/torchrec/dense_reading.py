@@ -1,0 +1,308 @@
+"""The dense part of a TorchRec model: what of it is read as MLPs and interaction, what is not."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from costmodel.domain.dense_layers import num_products
+from costmodel.domain.workload import DenseModel, EmbeddingTable, Interaction, Pooling, Workload
+from planner.torchrec.dense_training import DenseTraining
+from planner.torchrec.error_types import refusing
+
+UNTOLD_LENGTH = 143.0
+"""Ids of a sequence whose length nobody told, at most: HSTU's layers, read once per sample, have
+0.007 of its FLOPs, the least of 41 configurations of TorchEasyRec."""
+SURE = 0.05
+"""Layers whose products come to what the model's do, within this share, are read for sure."""
+_PER_POSITION = (nn.MultiheadAttention, nn.RNNBase, nn.Conv1d)
+_LOOKUPS = (nn.Embedding, nn.EmbeddingBag)
+_TIMED_OTHERWISE = {
+    "FactorizationMachine": "its sums over features are not timed",
+    "InteractionProjectionArch": "its branches are timed one after the other behind a "
+    "concatenation, and not their product",
+}
+"""TorchRec's modules of which a dense model has the layers alone."""
+_PER_ID = "layers may run on every id of a sequence, or every feature, and not once per sample"
+_SIDE_BY_SIDE = "layers have other inputs than the layers before them"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseReading:
+    """What was read of a model's dense part."""
+
+    model: DenseModel
+    flops: float
+    """Of a rank's forward, as they are timed."""
+    num_parameters: int
+    """Of all modules without tables."""
+    num_read: int
+    unread: tuple[str, ...] = ()
+    """Kinds of modules that have the others."""
+    otherwise: tuple[str, ...] = ()
+    """What runs otherwise than it is timed."""
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the layers are what the model runs, or all but."""
+        return not (self.model.most_products or self.otherwise)
+
+    @property
+    def text(self) -> str:
+        """What was read, in a sentence or two."""
+        if not self.num_parameters:
+            return "no dense part: the model has no parameters outside its tables"
+        read = (
+            f"the dense part was read from {self.num_read:,} of {self.num_parameters:,} dense "
+            f"parameters: {_layers_text(self.model)}; {_flops_text(self.flops)} of a rank's forward"
+        )
+        if self.is_sure:
+            return read
+        doubts = list(self.otherwise)
+        if self.unread:
+            kinds = ", ".join(self.unread)
+            doubts.insert(0, f"parameters of {kinds} were not read, their FLOP are not known")
+        return (
+            f"{read}. {'; '.join(doubts)}: what that may take is in the step's interval, not in "
+            "the predicted step; `dense=DenseModel(...)` tells what there is"
+        )
+
+
+def read_dense(
+    module: nn.Module,
+    embedding_paths: Iterable[str],
+    tables: Sequence[EmbeddingTable],
+    local_batch_size: int,
+    training: DenseTraining,
+) -> DenseReading:
+    """Return what the modules outside the tables are read as.
+
+    Linear layers are MLPs, those below ``dense_arch`` the bottom. Between them is what TorchRec's
+    ``InteractionArch`` (in ``DLRM``) or ``LowRankCrossNet`` (in ``DLRM_DCN``) does, wherever in the
+    model it is, else a concatenation. Layers without weights, as lazy ones are before their first
+    batch, are no work.
+
+    Parameters
+    ----------
+    module
+        The model.
+    embedding_paths
+        Where its tables are: nothing below is dense.
+    tables
+        As the workload has them.
+    local_batch_size
+        Samples of a rank.
+    training
+        What is told of optimizer and precision.
+
+    Raises
+    ------
+    torchrec.distributed.planner.types.PlannerError
+        Layers are wider or more than a dense model's can be.
+
+    """
+    part = _DensePart.of(module, tuple(embedding_paths))
+    with refusing(
+        "the model's linear layers, in whose place IterationTimePlanner takes "
+        "`dense=DenseModel(...)`"
+    ):
+        dense = training.applied(part.model(tables), part.linear.values())
+        products = part.products
+        if tables:
+            products = num_products(_workload(dense, tables, local_batch_size))
+    otherwise = list(part.timed_otherwise(dense))
+    most, rows = part.products + part.unread_products, part.rows(tables)
+    if rows > 1 and most:
+        # between its rows, as in attention, a product of two and one by what it gives
+        most = rows * (most + 2 * rows * max(table.embedding_dim for table in tables))
+        otherwise.append(_PER_ID)
+    if products and abs(part.products / products - 1) > SURE:
+        otherwise.append(_SIDE_BY_SIDE)
+    if part.num_parameters and abs(most / products - 1) > SURE:
+        dense = replace(
+            dense,
+            most_products=float(most),
+            model_parameters=part.num_parameters,
+            read_parameters=part.num_read,
+        )
+    return DenseReading(
+        model=dense,
+        flops=2.0 * products * local_batch_size,
+        num_parameters=part.num_parameters,
+        num_read=part.num_read,
+        unread=tuple(dict.fromkeys(part.unread_kinds())),
+        otherwise=tuple(dict.fromkeys(otherwise)),
+    )
+
+
+@dataclass(frozen=True)
+class _DensePart:
+    """The modules of a model without its tables."""
+
+    modules: Mapping[str, nn.Module]
+    """By path."""
+
+    @classmethod
+    def of(cls, module: nn.Module, embedding_paths: tuple[str, ...]) -> "_DensePart":
+        """Return those of a model."""
+        return cls({
+            path: each
+            for path, each in module.named_modules()
+            if not any(_is_below(path, above) for above in embedding_paths)
+        })
+
+    @cached_property
+    def linear(self) -> dict[str, nn.Linear]:
+        """Linear layers with weights, by path."""
+        return {
+            path: each
+            for path, each in self.modules.items()
+            if isinstance(each, nn.Linear) and each.in_features and each.out_features
+        }
+
+    @cached_property
+    def cross(self) -> nn.Module | None:
+        """The low-rank cross network."""
+        found = (each for each in self.modules.values() if _is_a(each, "LowRankCrossNet"))
+        return next(found, None)
+
+    @cached_property
+    def others(self) -> dict[str, nn.Module]:
+        """Modules that are not read, by path."""
+        read = set(map(id, self.linear.values()))
+        read |= set(map(id, self.cross.modules())) if self.cross is not None else set()
+        return {path: each for path, each in self.modules.items() if id(each) not in read}
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of all modules."""
+        return sum(each.numel() for each in _own_parameters(self.modules.values()))
+
+    @property
+    def num_read(self) -> int:
+        """Parameters of the modules that are read."""
+        return self.num_parameters - sum(
+            each.numel() for each in _own_parameters(self.others.values())
+        )
+
+    @cached_property
+    def products(self) -> int:
+        """Multiplications of a sample's forward in what is read, each layer run once."""
+        count = sum(each.in_features * each.out_features for each in self.linear.values())
+        return count + (_num_weights(self.cross.modules()) if self.cross is not None else 0)
+
+    @property
+    def unread_products(self) -> int:
+        """The same of the other modules, if each of their matrices is multiplied by once."""
+        return _num_weights(each for each in self.others.values() if not isinstance(each, _LOOKUPS))
+
+    def model(self, tables: Sequence[EmbeddingTable]) -> DenseModel:
+        """Return the layers and what TorchRec's modules do between them."""
+        bottom = [layer for path, layer in self.linear.items() if "dense_arch" in path]
+        top = [layer for path, layer in self.linear.items() if "dense_arch" not in path]
+        dense = DenseModel(
+            num_dense_features=bottom[0].in_features if bottom else self._dense_features(tables),
+            bottom_mlp=tuple(layer.out_features for layer in bottom),
+            top_mlp=tuple(layer.out_features for layer in top) or (1,),
+        )
+        if self.cross is not None:
+            width_by_rank = [each.shape for each in self.cross.parameters() if each.dim() > 1]
+            return replace(
+                dense,
+                interaction=Interaction.DCN_V2,
+                cross_layers=len(width_by_rank) // 2,
+                cross_rank=min(width_by_rank[0]),
+            )
+        widths = {each.embedding_dim for each in tables} | set(dense.bottom_mlp[-1:])
+        if self._has("InteractionArch") and bottom and len(widths) == 1:
+            return replace(dense, interaction=Interaction.DOT)
+        return dense
+
+    def _dense_features(self, tables: Sequence[EmbeddingTable]) -> int:
+        """Return what is beside the embeddings in the first layer's input, of pooled tables."""
+        first = next(iter(self.linear.values()), None)
+        pooled = all(each.pooling is not Pooling.NONE for each in tables)
+        if first is None or not tables or not pooled or self.cross is not None:
+            return 1
+        return max(1, first.in_features - sum(t.num_features * t.embedding_dim for t in tables))
+
+    def rows(self, tables: Sequence[EmbeddingTable]) -> float:
+        """Return on how many rows of a sample layers may run, at most."""
+        sequences = [each for each in tables if each.pooling is Pooling.NONE]
+        if sequences:
+            longest = max(each.pooling_factor / each.num_features for each in sequences)
+            return longest if longest > 1 else UNTOLD_LENGTH
+        if any(isinstance(each, _PER_POSITION) for each in self.modules.values()):
+            return float(sum(each.num_features for each in tables))
+        return 1.0
+
+    def timed_otherwise(self, dense: DenseModel) -> Iterator[str]:
+        """Yield what TorchRec's modules do and no dense model has."""
+        for name, reason in _TIMED_OTHERWISE.items():
+            if self._has(name):
+                yield f"{name}: {reason}"
+        if self._has("InteractionArch") and dense.interaction is not Interaction.DOT:
+            yield "InteractionArch: its dot products are not timed"
+
+    def unread_kinds(self) -> Iterator[str]:
+        """Yield what kinds of modules have parameters that are not read."""
+        for path, each in self.others.items():
+            if next(each.parameters(recurse=False), None) is None:
+                continue
+            owner = each
+            if isinstance(each, nn.ParameterList | nn.ParameterDict):
+                owner = self.modules.get(path.rpartition(".")[0], each)
+            kind = type(owner)
+            yield f"nn.{kind.__name__}" if kind.__module__.startswith("torch.") else kind.__name__
+
+    def _has(self, name: str) -> bool:
+        return any(_is_a(each, name) for each in self.modules.values())
+
+
+def _workload(dense: DenseModel, tables: Sequence[EmbeddingTable], batch: int) -> Workload:
+    return Workload(tables=tuple(tables), dense=dense, local_batch_size=batch)
+
+
+def _is_below(path: str, above: str) -> bool:
+    return not above or path == above or path.startswith(f"{above}.")
+
+
+def _is_a(module: nn.Module, name: str) -> bool:
+    """Tell whether a module is of a class of TorchRec's, which need not be imported for it."""
+    return any(
+        kind.__name__ == name and kind.__module__.startswith("torchrec.")
+        for kind in type(module).__mro__
+    )
+
+
+def _own_parameters(modules: Iterable[nn.Module]) -> Iterator[nn.Parameter]:
+    """Yield the parameters of these modules themselves, each once, that have a shape already."""
+    seen = set()
+    for module in modules:
+        for parameter in module.parameters(recurse=False):
+            if id(parameter) not in seen and not is_lazy(parameter):
+                seen.add(id(parameter))
+                yield parameter
+
+
+def _num_weights(modules: Iterable[nn.Module]) -> int:
+    """Return the numbers in parameters that are no vectors."""
+    return sum(prod(each.shape) for each in _own_parameters(modules) if each.dim() > 1)
+
+
+def _layers_text(dense: DenseModel) -> str:
+    between = str(dense.interaction)
+    if dense.interaction is Interaction.DCN_V2:
+        between += f" of {dense.cross_layers} layers of rank {dense.cross_rank}"
+    bottom = f"bottom_mlp {list(dense.bottom_mlp)}, " if dense.bottom_mlp else ""
+    return f"{bottom}{between}, top_mlp {list(dense.top_mlp)}"
+
+
+def _flops_text(flops: float) -> str:
+    unit, name = next(
+        (each for each in ((1e12, "TFLOP"), (1e9, "GFLOP")) if flops >= each[0]), (1e6, "MFLOP")
+    )
+    return f"{flops / unit:.3g} {name}"
