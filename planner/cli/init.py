@@ -2,11 +2,12 @@
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import click
 
 from costmodel.base.errors import InputError, Problem
-from planner.cli.options import SAMPLES, output_options
+from planner.cli.options import model_options, output_options, told_of_model
 from planner.cli.values import FILE
 from planner.show.output import Output
 
@@ -19,20 +20,22 @@ from planner.show.output import Output
     metavar="MODULE:FUNCTION",
     help="The tables of a TorchRec model (meta device will do) instead of a small model's.",
 )
-@click.option(
-    "--batch-size", type=SAMPLES, help="With --from-torchrec: samples per GPU [default: 512]."
-)
+@model_options
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 @output_options
 def command(
-    path: str, *, factory: str | None, batch_size: int | None, force: bool, output: Output
+    path: str,
+    *,
+    factory: str | None,
+    force: bool,
+    output: Output,
+    **flags: Any,  # noqa: ANN401 - what a model does not say
 ) -> None:
     """Write a workload FILE with comments to start from (tables.yaml; - is stdout)."""
     from planner.files.disk import STANDARD_STREAM, check_writable, write_text
     from planner.files.workload_template import FROM_MODEL, TEMPLATE
 
-    if batch_size is not None and factory is None:
-        raise click.UsageError("--batch-size goes with --from-torchrec")
+    told = told_of_model(factory, flags, output)
     check_writable(path)
     if path != STANDARD_STREAM and Path(path).exists() and not force:
         problem = Problem(message="this file exists", hint="name another, or --force")
@@ -42,7 +45,7 @@ def command(
         from planner.files.workload_text import dump_workload
         from planner.torchrec import read_factory
 
-        workload, _ = read_factory(factory, batch_size)
+        workload, _ = read_factory(factory, **told)
         text = FROM_MODEL.format(factory=factory) + dump_workload(workload)
     write_text(path, text)
     if output.json and path != STANDARD_STREAM:

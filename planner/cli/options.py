@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import click
 
@@ -177,3 +177,59 @@ def profile_and_nodes(settings: "Settings", gpus: int, nodes: int | None) -> int
         return node_count(gpus, nodes, load_profile(settings.hardware))
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'--gpus'") from None
+
+
+class ModelTold(TypedDict):
+    """What a TorchRec model does not say, as ``read_factory`` takes it."""
+
+    local_batch_size: int | None
+    dense_optimizer: str | None
+    precision: str | None
+    say: Callable[[str], None]
+
+
+def model_options(command: Command) -> Command:
+    """Add what a TorchRec model does not say; ``told_of_model`` reads it."""
+    batch = click.option(
+        "--batch-size",
+        type=SAMPLES,
+        help="With --from-torchrec: samples per GPU [default: 512].",
+    )
+    optimizer = click.option(
+        "--dense-optimizer",
+        metavar="NAME",
+        help="With --from-torchrec: what updates the dense part and replicated tables: sgd, "
+        "adagrad or adam [default: adagrad, which is between the others].",
+    )
+    precision = click.option(
+        "--precision",
+        metavar="TYPE",
+        help="With --from-torchrec: arithmetic of the dense part: fp32, tf32, fp16 or bf16, also "
+        "of autocast [default: as torch is set].",
+    )
+    return batch(optimizer(precision(command)))
+
+
+def told_of_model(factory: str | None, flags: dict[str, Any], output: Output) -> ModelTold:
+    """Take what is told of a model out of the values of a command's options.
+
+    What is to be said of the reading goes to the command's output.
+
+    Raises
+    ------
+    click.UsageError
+        There is no model.
+
+    """
+    names = ("batch_size", "dense_optimizer", "precision")
+    batch, optimizer, precision = (flags.pop(name) for name in names)
+    for name, value in zip(names, (batch, optimizer, precision), strict=True):
+        if value is not None and factory is None:
+            option = name.replace("_", "-")
+            raise click.UsageError(f"--{option} goes with --from-torchrec")
+    return {
+        "local_batch_size": batch,
+        "dense_optimizer": optimizer,
+        "precision": precision,
+        "say": output.remark,
+    }

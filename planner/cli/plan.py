@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from planner.cli.options import (
-    SAMPLES,
     SHARE,
+    ModelTold,
+    model_options,
     output_options,
     plan_limit,
     profile_and_nodes,
     search_options,
+    told_of_model,
 )
 from planner.cli.pages import check_page, html_option, write_page
 from planner.cli.values import BASELINE, FILE, SHARDER, WRITTEN
@@ -79,18 +81,13 @@ MOST_JOBS = 256
     metavar="MODULE:FUNCTION",
     help="Instead of FILE: a function that returns a TorchRec model (meta device will do).",
 )
-@click.option(
-    "--batch-size",
-    type=SAMPLES,
-    help="With --from-torchrec: samples per GPU [default: 512].",
-)
+@model_options
 @html_option
 @output_options
 def command(
     workload: str | None,
     *,
     factory: str | None,
-    batch_size: int | None,
     gpus: int,
     nodes: int | None,
     target: str | None,
@@ -113,10 +110,11 @@ def command(
         check_writable(target)
     jobs, storage, max_plans = flags.pop("jobs"), flags.pop("storage"), plan_limit(flags)
     gap = flags.pop("gap")
+    told = told_of_model(factory, flags, output)
     settings = resolve(flags)
     if storage is not None and settings.sharder != OPTUNA:
         raise click.UsageError("--storage goes with --sharder optuna, which keeps its trials there")
-    source, besides = _source(workload, factory, batch_size)
+    source, besides = _source(workload, factory, told)
     if unasked:
         from planner.files.plan_keeping import check_same_workload
 
@@ -160,20 +158,18 @@ def command(
 
 
 def _source(
-    path: str | None, factory: str | None, batch_size: int | None
+    path: str | None, factory: str | None, told: ModelTold
 ) -> "tuple[str | Workload, Mapping[str, Any] | None]":
     """Return the workload's path, or the workload of a TorchRec model and its tables' places."""
     if path is None and factory is None:
         raise click.MissingParameter(param_hint="'FILE'", param_type="argument")
     if factory is None:
-        if batch_size is not None:
-            raise click.UsageError("--batch-size goes with --from-torchrec; a FILE has its own")
         return path or "", None
     if path is not None:
         raise click.UsageError("give either FILE or --from-torchrec")
     from planner.torchrec import read_factory
 
-    return read_factory(factory, batch_size)
+    return read_factory(factory, **told)
 
 
 def _show(planned: "Planned", target: str | None, output: Output) -> None:

@@ -8,11 +8,13 @@ import click
 
 from planner.cli.options import (
     GPUS,
-    SAMPLES,
+    ModelTold,
     hardware_option,
+    model_options,
     nodes_option,
     output_options,
     profile_and_nodes,
+    told_of_model,
 )
 from planner.cli.values import FILE, WRITTEN
 from planner.show.output import Output
@@ -97,11 +99,7 @@ def export_command(
     help="Instead: a function that returns the model.",
 )
 @click.option("--like", metavar="PLAN", type=FILE, help="Instead: a plan file for the same job.")
-@click.option(
-    "--batch-size",
-    type=SAMPLES,
-    help="With --from-torchrec: samples per GPU [default: 512].",
-)
+@model_options
 @click.option("--gpus", type=GPUS, help="GPUs in all, unless --like has them.")
 @nodes_option
 @hardware_option
@@ -125,7 +123,7 @@ def import_command(file: str, *, target: str | None, output: Output, **job: Any)
 
     target = target or _beside(file, ".json")
     check_writable(target)
-    workload, topology, hardware = _job(**job)
+    workload, topology, hardware = _job(told=told_of_model(job["factory"], job, output), **job)
     planned = judge(import_plan(file, workload, topology, hardware))
     planned.save(target)
     if output.json and target != STREAM:
@@ -143,7 +141,7 @@ def _job(
     workload: str | None,
     factory: str | None,
     like: str | None,
-    batch_size: int | None,
+    told: ModelTold,
     gpus: int | None,
     nodes: int | None,
     hardware: str | None,
@@ -151,20 +149,18 @@ def _job(
     """Return what a TorchRec plan does not say: the workload, the ranks and the hardware."""
     if sum(given is not None for given in (workload, factory, like)) != 1:
         raise click.UsageError("give one of --workload, --from-torchrec and --like")
-    if batch_size is not None and factory is None:
-        raise click.UsageError("--batch-size goes with --from-torchrec")
     if like is not None:
         return _of_plan(like, gpus, nodes, hardware)
     if gpus is None:
         raise click.UsageError("Missing option '--gpus'.")
-    return _read(workload, factory, batch_size), *_machine(gpus, nodes, hardware)
+    return _read(workload, factory, told), *_machine(gpus, nodes, hardware)
 
 
-def _read(path: str | None, factory: str | None, batch_size: int | None) -> "Workload":
+def _read(path: str | None, factory: str | None, told: ModelTold) -> "Workload":
     if factory is not None:
         from planner.torchrec import read_factory
 
-        workload: Workload = read_factory(factory, batch_size)[0]
+        workload: Workload = read_factory(factory, **told)[0]
         return workload
     from planner.files.workload import load_workload
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
 
 from torch import nn
 from torch.nn.parameter import is_lazy
@@ -64,10 +63,10 @@ class DenseReading:
         doubts = list(self.otherwise)
         if self.unread:
             kinds = ", ".join(self.unread)
-            doubts.insert(0, f"parameters of {kinds} were not read, their FLOP are not known")
+            doubts.insert(0, f"those of {kinds} were not, and their FLOP are not known")
         return (
-            f"{read}. {'; '.join(doubts)}: what that may take is in the step's interval, not in "
-            "the predicted step; `dense=DenseModel(...)` tells what there is"
+            f"{read}; {'; '.join(doubts)}. What that may take is in the step's interval, not in "
+            "the predicted step; `dense` tells what there is"
         )
 
 
@@ -110,21 +109,21 @@ def read_dense(
         "`dense=DenseModel(...)`"
     ):
         dense = training.applied(part.model(tables), part.linear.values())
-        products = part.products
+        products = float(part.products)
         if tables:
-            products = num_products(_workload(dense, tables, local_batch_size))
+            products = num_products(Workload(tables=tuple(tables), dense=dense))
     otherwise = list(part.timed_otherwise(dense))
-    most, rows = part.products + part.unread_products, part.rows(tables)
+    most, rows = float(part.products + part.unread_products), part.rows(tables)
     if rows > 1 and most:
         # between its rows, as in attention, a product of two and one by what it gives
         most = rows * (most + 2 * rows * max(table.embedding_dim for table in tables))
         otherwise.append(_PER_ID)
-    if products and abs(part.products / products - 1) > SURE:
+    if part.products and abs(part.products / products - 1) > SURE:
         otherwise.append(_SIDE_BY_SIDE)
     if part.num_parameters and abs(most / products - 1) > SURE:
         dense = replace(
             dense,
-            most_products=float(most),
+            most_products=most,
             model_parameters=part.num_parameters,
             read_parameters=part.num_read,
         )
@@ -136,6 +135,20 @@ def read_dense(
         unread=tuple(dict.fromkeys(part.unread_kinds())),
         otherwise=tuple(dict.fromkeys(otherwise)),
     )
+
+
+def dense_said(reading: DenseReading | None, training: DenseTraining) -> tuple[str, str]:
+    """Return what to warn of, of a dense part that was read, and what to inform of; empty: nothing.
+
+    What was read for sure is no warning; what is assumed of the training is, as it decides whether
+    tables are worth replicating.
+    """
+    if reading is None:
+        return "", ""
+    assumed = training.text(reading.model)
+    if reading.is_sure:
+        return assumed, reading.text
+    return "\n".join(filter(None, (reading.text, assumed))), ""
 
 
 @dataclass(frozen=True)
@@ -179,19 +192,19 @@ class _DensePart:
     @property
     def num_parameters(self) -> int:
         """Parameters of all modules."""
-        return sum(each.numel() for each in _own_parameters(self.modules.values()))
+        return sum(int(each.numel()) for each in _own_parameters(self.modules.values()))
 
     @property
     def num_read(self) -> int:
         """Parameters of the modules that are read."""
         return self.num_parameters - sum(
-            each.numel() for each in _own_parameters(self.others.values())
+            int(each.numel()) for each in _own_parameters(self.others.values())
         )
 
     @cached_property
     def products(self) -> int:
         """Multiplications of a sample's forward in what is read, each layer run once."""
-        count = sum(each.in_features * each.out_features for each in self.linear.values())
+        count: int = sum(each.in_features * each.out_features for each in self.linear.values())
         return count + (_num_weights(self.cross.modules()) if self.cross is not None else 0)
 
     @property
@@ -227,7 +240,8 @@ class _DensePart:
         pooled = all(each.pooling is not Pooling.NONE for each in tables)
         if first is None or not tables or not pooled or self.cross is not None:
             return 1
-        return max(1, first.in_features - sum(t.num_features * t.embedding_dim for t in tables))
+        embedded = sum(each.num_features * each.embedding_dim for each in tables)
+        return max(1, int(first.in_features) - embedded)
 
     def rows(self, tables: Sequence[EmbeddingTable]) -> float:
         """Return on how many rows of a sample layers may run, at most."""
@@ -262,10 +276,6 @@ class _DensePart:
         return any(_is_a(each, name) for each in self.modules.values())
 
 
-def _workload(dense: DenseModel, tables: Sequence[EmbeddingTable], batch: int) -> Workload:
-    return Workload(tables=tuple(tables), dense=dense, local_batch_size=batch)
-
-
 def _is_below(path: str, above: str) -> bool:
     return not above or path == above or path.startswith(f"{above}.")
 
@@ -290,7 +300,7 @@ def _own_parameters(modules: Iterable[nn.Module]) -> Iterator[nn.Parameter]:
 
 def _num_weights(modules: Iterable[nn.Module]) -> int:
     """Return the numbers in parameters that are no vectors."""
-    return sum(prod(each.shape) for each in _own_parameters(modules) if each.dim() > 1)
+    return sum(int(each.numel()) for each in _own_parameters(modules) if each.dim() > 1)
 
 
 def _layers_text(dense: DenseModel) -> str:

@@ -1,12 +1,14 @@
 """A workload read off the TorchRec model that a user's function makes."""
 
+import importlib
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
 from inspect import signature
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from torch import nn
@@ -15,40 +17,60 @@ from torchrec.distributed.planner.types import PlannerError as TorchRecError
 from torchrec.distributed.sharding_plan import get_default_sharders
 
 from costmodel.base.errors import InputError, Problem
-from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
+from costmodel.domain.workload import DataType, DenseModel, EmbeddingTable, Workload
+from planner.torchrec.dense_reading import dense_said
+from planner.torchrec.dense_training import DenseTraining, OptimizerGiven
 from planner.torchrec.exchange import DEVICE, placed
 from planner.torchrec.model_reading import ModelTables, read_model
 from planner.torchrec.modules import ModelReading
 from planner.torchrec.replication import frozen_tables, unreplicated
 
+_LOGGER = logging.getLogger(__name__)
+_OWN_FRAMES = (__file__, importlib.__file__, "<frozen importlib")
+
 
 def read_factory(
-    spec: str, local_batch_size: int | None = None, dense: DenseModel | None = None
+    spec: str,
+    local_batch_size: int | None = None,
+    *,
+    dense: DenseModel | None = None,
+    dense_optimizer: OptimizerGiven | None = None,
+    precision: DataType | str | None = None,
+    say: Callable[[str], None] = _LOGGER.warning,
 ) -> tuple[Workload, dict[str, Any]]:
     """Return the workload of the model that ``module:function`` returns, and its tables' places.
 
     The module is looked for in the working directory, too. Read for CUDA; kernels in host memory
     are left out, as in a workload file that names none. The places are as a plan file has them.
-    Without a dense model the model's linear layers are read.
+    Without a dense model the model's linear layers are read, and it is said how much of it that is
+    and what is assumed; optimizer and precision as for ``IterationTimePlanner``.
 
     Raises
     ------
     InputError
-        There is no such function, it needs arguments or returns no module, or one that cannot be
-        planned.
+        There is no such function, it needs arguments, raises or returns no module, or one that
+        cannot be planned.
 
     """
     batch = local_batch_size or BATCH_SIZE
-    model = _factory(spec)()
+    model = _made(spec, _factory(spec))
     if not isinstance(model, nn.Module):
         raise _refused(spec, f"it returns a {type(model).__name__}, not a torch.nn.Module")
-    reading = ModelReading(compute_device=DEVICE, local_batch_size=batch, dense=dense)
     try:
+        training = DenseTraining.told(dense_optimizer, precision)
+        reading = ModelReading(
+            compute_device=DEVICE, local_batch_size=batch, dense=dense, training=training
+        )
         read = read_model(model, get_default_sharders(), reading)
     except TorchRecError as error:
         raise _refused(spec, str(error)) from error
     if read is None or not read.tables:
         raise _refused(spec, "it has no embedding tables that a cost model knows")
+    warned, known = dense_said(read.dense_reading, training)
+    if warned:
+        say(f"warning: {warned}")
+    if known:
+        _LOGGER.info("%s", known)
     workload = Workload(
         name=spec,
         tables=tuple(replace(table, compute_kernels=()) for table in _allowed(read)),
@@ -69,15 +91,37 @@ def _allowed(model: ModelTables) -> Iterator[EmbeddingTable]:
         yield unreplicated(table) if table.name in frozen else table
 
 
+def _made(spec: str, factory: Callable[[], object]) -> object:
+    try:
+        return factory()
+    except Exception as error:  # whatever it is, it is the user's code that raised it
+        raise _refused(spec, f"it raised {_one_line(error)}") from error
+
+
+def _one_line(error: Exception) -> str:
+    """Return an error's type and first line, and where in the user's code it was raised.
+
+    The place is in the outermost frame that is neither of this file nor of Python's imports: the
+    factory's own.
+    """
+    said = str(error).strip().splitlines()
+    name = type(error).__name__ + (f": {said[0]}" if said else "")
+    frames = ((frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__))
+    place = next((each for each in frames if not each[0].startswith(_OWN_FRAMES)), None)
+    return name if place is None else f"{name} ({place[0]}:{place[1]})"
+
+
 def _factory(spec: str) -> Callable[[], object]:
     module, _, function = spec.partition(":")
     if not (module and function):
         raise _refused(spec, "it must be written `module:function`")
     with _working_directory_importable():
         try:
-            found = getattr(import_module(module), function, None)
+            found = getattr(importlib.import_module(module), function, None)
         except ModuleNotFoundError as error:
             raise _refused(spec, f"no module `{error.name}` is found") from error
+        except Exception as error:  # as when it is called
+            raise _refused(spec, f"importing it raised {_one_line(error)}") from error
     if not callable(found):
         raise _refused(spec, f"`{module}` has no function `{function}`")
     try:

@@ -19,13 +19,14 @@ from planner.torchrec.communication import (
     output_type,
     wire_types,
 )
-from planner.torchrec.dense_layers import dense_model
+from planner.torchrec.dense_reading import DenseReading, read_dense
 from planner.torchrec.error_types import INPUT_VALIDATION, refusing
 from planner.torchrec.modules import (
     FoundTable,
     ModelReading,
     collection_of,
-    find_tables,
+    every_table,
+    on_device,
     table_configs,
 )
 from planner.torchrec.plans import TableLocation
@@ -73,6 +74,8 @@ class ModelTables:
     locations: Mapping[str, TableLocation]
     optimizer: Optimizer
     dense: DenseModel
+    dense_reading: DenseReading | None = None
+    """What ``dense`` was read off; None: it was given."""
     output_type: DataType = DataType.FP32
     comms_forward: DataType | None = None
     comms_backward: DataType | None = None
@@ -99,11 +102,21 @@ def read_model(
         dense model can have, where none is given.
 
     """
-    found = find_tables(module, sharders, reading)
+    every = list(every_table(module, sharders, reading))
+    found = on_device(every, reading)
     if not found:
         return None
-    dense = reading.dense or dense_model(module, {each.path for each in found})
-    return _assembled(found, reading, dense)
+    model = _assembled(found, reading)
+    if reading.dense is not None:
+        return replace(model, dense=reading.training.on(reading.dense))
+    dense = read_dense(
+        module,
+        {each.path for each in every},
+        model.tables,
+        reading.local_batch_size,
+        reading.training,
+    )
+    return replace(model, dense=dense.model, dense_reading=dense)
 
 
 def read_options(options: Sequence[Any], reading: ModelReading) -> ModelTables:
@@ -112,7 +125,7 @@ def read_options(options: Sequence[Any], reading: ModelReading) -> ModelTables:
     Nothing restricts what may be done with them: the options are choices already.
     """
     found = [option_table(option, reading) for option in options]
-    return _assembled(found, reading, DenseModel(num_dense_features=1, bottom_mlp=(), top_mlp=(1,)))
+    return _assembled(found, reading)
 
 
 def option_table(option: Any, reading: ModelReading) -> FoundTable:  # noqa: ANN401
@@ -133,9 +146,8 @@ def option_table(option: Any, reading: ModelReading) -> FoundTable:  # noqa: ANN
     )
 
 
-def _assembled(
-    found: Sequence[FoundTable], reading: ModelReading, dense: DenseModel
-) -> ModelTables:
+def _assembled(found: Sequence[FoundTable], reading: ModelReading) -> ModelTables:
+    """Return tables, beside a dense part of one layer that stands for what was not read."""
     ours = [each for each in found if not each.unmodelled]
     names = Counter(each.name for each in ours)
     locations = {
@@ -151,7 +163,9 @@ def _assembled(
         ),
         locations=locations,
         optimizer=mode(map(_table_optimizer, ours)) if ours else Optimizer.SGD,
-        dense=dense,
+        dense=reading.training.applied(
+            DenseModel(num_dense_features=1, bottom_mlp=(), top_mlp=(1,)), ()
+        ),
         output_type=output_type(ours),
         comms_forward=forward,
         comms_backward=backward,

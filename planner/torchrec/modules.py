@@ -16,6 +16,7 @@ from torchrec.modules.embedding_modules import (
 
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import DenseModel
+from planner.torchrec.dense_training import DenseTraining
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.settings import WRAPPERS
 
@@ -49,6 +50,8 @@ class ModelReading:
     """Whether the training loop stashes the weights of tables whose configuration says so."""
     dense: DenseModel | None = None
     """The dense model; None: the model's linear layers are read."""
+    training: DenseTraining = field(default_factory=DenseTraining)
+    """What is told of how the dense part is trained."""
 
     def constraint(self, path: str, table: str) -> Any:  # noqa: ANN401 - ParameterConstraints
         """Return a table's constraint, the one by path first; None: it has none."""

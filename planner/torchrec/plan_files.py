@@ -66,7 +66,9 @@ def export_plan(
     said = file.torchrec or {"device": DEVICE, "tables": {}}
     places, left_out = said["tables"], said.get("left_out", ())
     if factory is not None:
-        workload, read = read_factory(factory, file.workload.local_batch_size, file.workload.dense)
+        workload, read = read_factory(
+            factory, file.workload.local_batch_size, dense=file.workload.dense
+        )
         _check_same_tables(file.workload, workload.tables)
         places = {name: {**places.get(name, {}), **at} for name, at in read["tables"].items()}
         left_out = read.get("left_out", ())

@@ -12,6 +12,7 @@ from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.workload import DenseModel, Pipeline, Workload
+from planner.torchrec.dense_training import DenseTraining
 from planner.torchrec.error_types import INPUT_VALIDATION, refusing
 from planner.torchrec.model_reading import ModelTables, read_model
 from planner.torchrec.modules import Kernels, ModelReading, find_tables
@@ -57,6 +58,8 @@ class PlanRequest:
     restore_site: int | None
     dense: DenseModel | None
     """None: the model's linear layers are read."""
+    training: DenseTraining
+    """What is told of how the dense part is trained."""
     constraints: Mapping[str, Any]
     """``ParameterConstraints`` by table, or by module path and table."""
     fixed: TorchRecPlan
@@ -78,6 +81,7 @@ class PlanRequest:
             fixed=self.fixed.plan,
             stashes=self.pipeline is Pipeline.SPARSE_DIST,
             dense=self.dense,
+            training=self.training,
         )
 
     def read(

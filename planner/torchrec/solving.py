@@ -17,6 +17,9 @@ from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory, could_hold, host_bytes_usable
 from planner.planning.api import is_usable
+from planner.planning.confidence import confidences
+from planner.planning.notes import notes_on
+from planner.planning.report import Confidence
 from planner.planning.running import run_sharders
 from planner.planning.search import Attempt, Search, sharders_for
 from planner.show.format import count
@@ -56,6 +59,16 @@ class Solution:
     """The plan, as the planner returned it."""
     hardware: str
     """Name or path of the hardware profile."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be known of the predicted step, as a report of the plan has it."""
+        return tuple(notes_on(self.workload, self.topology))
+
+    @property
+    def confidence(self) -> Confidence:
+        """How sure the predicted step is: its interval, and what that comes from."""
+        return confidences(self.workload, self.topology, (self.plan,))[0]
 
     @property
     def summary(self) -> str:
@@ -119,7 +132,7 @@ def planned_around(
     free = [each for each in model.locations.values() if not each.is_in(given)]
     made, found = merged(others.plan, given), "given"
     if free:
-        told = request.dense is not None
+        told = request.dense is not None or request.training.optimizer is not None
         judged = None if request.replicate else as_judged(workload, told=told)
         attempt = find_plan(workload, topology, sharder, search, judged)
         plan, step_time = attempt.found, attempt.step_time

@@ -21,6 +21,9 @@ def make():
 
 def number():
     return 1
+
+def broken():
+    raise ValueError("no vocabulary here\\nand more of it")
 """
 
 
@@ -48,13 +51,30 @@ def test_tables_are_read_off_a_model(run: Command, model: str) -> None:
         ("nowhere_at_all:make", "no module `nowhere_at_all`"),
         ("model_of_mine:makes", "no function `makes`"),
         ("model_of_mine:number", "a int, not a torch.nn.Module"),
+        (
+            "model_of_mine:broken",
+            "`model_of_mine:broken`: it raised ValueError: no vocabulary here ",
+        ),
+        ("model_half_written:make", "importing it raised SyntaxError: "),
     ],
 )
 def test_what_is_no_model_is_refused(run: Command, model: str, spec: str, reason: str) -> None:
     assert model
+    Path("model_half_written.py").write_text("def make(:\n")
     done = run("plan", "--from-torchrec", spec, "--gpus", "2")
     assert done.code == 3
     assert reason in " ".join(done.err.split())
+    assert "Traceback" not in done.err
+
+
+@needs_torchrec
+def test_a_factory_that_raises_is_said_in_a_line_with_its_own(run: Command, model: str) -> None:
+    done = run("plan", "--from-torchrec", f"{model}:broken", "--gpus", "2")
+    line = (
+        MODEL.splitlines().index('    raise ValueError("no vocabulary here\\nand more of it")') + 1
+    )
+    assert f"model_of_mine.py:{line})" in "".join(done.err.split())
+    assert "and more of it" not in done.err
 
 
 @needs_torchrec
@@ -68,12 +88,30 @@ def test_a_workload_file_is_made_of_a_model(run: Command, model: str, directory:
     assert workload.local_batch_size == 64
 
 
+@needs_torchrec
+def test_what_a_model_does_not_say_is_told(run: Command, model: str, directory: Path) -> None:
+    told = ("--dense-optimizer", "adam", "--precision", "bf16")
+    done = run("init", "mine.yaml", "--from-torchrec", f"{model}:make", *told)
+    assert done.code == 0
+    dense = load_workload(directory / "mine.yaml").dense
+    assert (dense.optimizer, dense.precision) == ("adam", "bf16")
+
+
+@needs_torchrec
+def test_an_optimizer_that_there_is_not_is_named(run: Command, model: str) -> None:
+    asked = ("--from-torchrec", f"{model}:make", "--gpus", "2", "--dense-optimizer", "lion")
+    done = run("plan", *asked)
+    assert done.code == 3
+    assert "unknown dense_optimizer `lion`; accepted are sgd, " in " ".join(done.err.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((), "Missing argument 'FILE'"),
         (("tables.yaml", "--from-torchrec", "a:b"), "give either FILE or --from-torchrec"),
         (("tables.yaml", "--batch-size", "64"), "--batch-size goes with --from-torchrec"),
+        (("tables.yaml", "--precision", "bf16"), "--precision goes with --from-torchrec"),
     ],
 )
 def test_a_file_or_a_model_is_needed(

@@ -20,6 +20,7 @@ from torchrec.types import DataType as TorchRecType
 from torchrec_cases import (
     META,
     SHARDERS,
+    TOLD,
     TYPES,
     AnySharder,
     bags,
@@ -101,7 +102,7 @@ def test_weights_that_fbgemm_does_not_train_are_warned_of(
     if not hasattr(TorchRecType, name):
         pytest.skip(f"the installed torchrec has no {name}")
     planner = IterationTimePlanner(
-        gpus(), 64, hardware="h100-sxm", timeout_seconds=0.1, replicate=False
+        gpus(), 64, hardware="h100-sxm", timeout_seconds=0.1, replicate=False, **TOLD
     )
     planner.plan(bags(table("a", data_type=TorchRecType[name]), table("b")), SHARDERS)
     told = [each.getMessage() for each in caplog.records if each.name.startswith("planner.")]
@@ -352,7 +353,7 @@ def test_replicated_tables_whose_optimizer_is_in_the_backward_are_told(
     if not by_sharder:
         apply_in_backward(torch.optim.Adagrad, module.parameters(), {"lr": 0.1})
     kinds = of_types(a="data_parallel", b="table_wise", c="data_parallel")
-    planner = IterationTimePlanner(gpus(), 64, constraints=kinds, sharder="cost_greedy")
+    planner = IterationTimePlanner(gpus(), 64, constraints=kinds, sharder="cost_greedy", **TOLD)
     planner.plan(module, [EmbeddingBagCollectionSharder(fused_params=fused)])
     (told,) = (r.getMessage() for r in caplog.records if "optimizer" in r.getMessage())
     assert told.startswith("the optimizer in the backward does not update 2 tables (.a, .c)")

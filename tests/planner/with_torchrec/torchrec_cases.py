@@ -55,6 +55,8 @@ QUIET = (
     else {}
 )
 """Keeps TorchRec from warning of topologies that its factory has not made."""
+TOLD = {"dense_optimizer": "sgd", "precision": "fp32"}
+"""What else is assumed of the dense part's training, and warned of."""
 SHARDERS = (EmbeddingBagCollectionSharder(), EmbeddingCollectionSharder())
 
 

@@ -1,0 +1,277 @@
+"""The dense part of models: TorchRec's own are read whole, of others what was not read is said."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torchrec", reason="torchrec is not installed")
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+from torchrec.distributed.planner.types import ParameterConstraints
+from torchrec.models.deepfm import SimpleDeepFMNN
+from torchrec.models.dlrm import DLRM, DLRM_DCN, DLRM_Projection, DLRMTrain, InteractionArch
+from torchrec.modules.embedding_configs import EmbeddingConfig
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+from torchrec_cases import META, SHARDERS, TOLD, bags, gpus, table
+
+from costmodel.domain.dense_layers import num_products
+from costmodel.domain.workload import DenseModel, Interaction
+from planner.torchrec import IterationTimePlanner, Solution, load_torchrec_plan, save_plan
+from planner.torchrec.dense_reading import UNTOLD_LENGTH
+
+BATCH, FEATURES, DIM, LENGTH = 64, 4, 16, 100
+DLRM_LAYERS: dict[str, Any] = {
+    "dense_in_features": 13,
+    "dense_arch_layer_sizes": [32, DIM],
+    "over_arch_layer_sizes": [64, 32, 1],
+    "dense_device": META,
+}
+
+
+def tables(number: int = FEATURES) -> EmbeddingBagCollection:
+    return bags(*(table(f"t{i}", dim=DIM) for i in range(number)))
+
+
+def planned(model: nn.Module, **given: object) -> Solution:
+    given = {"sharder": "cost_greedy", "hardware": "h100-sxm", **TOLD, **given}
+    planner = IterationTimePlanner(gpus(), BATCH, **given)
+    planner.plan(model, SHARDERS)
+    assert planner.solution is not None
+    return planner.solution
+
+
+def counted(run: Callable[[], object]) -> float:
+    """Return the multiplications of a sample that torch counts."""
+    with FlopCounterMode(display=False) as counter:
+        run()
+    return float(counter.get_total_flops()) / (2 * BATCH)
+
+
+def dlrm(kind: type[DLRM] = DLRM, **more: object) -> DLRM:
+    return kind(embedding_bag_collection=tables(), **DLRM_LAYERS, **more).to(META)
+
+
+def forward_of(model: DLRM) -> Callable[[], object]:
+    """Return the forward beside the lookups."""
+
+    def run() -> None:
+        dense = model.dense_arch(torch.empty(BATCH, 13, device=META))
+        sparse = torch.empty(BATCH, FEATURES, DIM, device=META)
+        model.over_arch(model.inter_arch(dense, sparse))
+
+    return run
+
+
+def messages(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> list[str]:
+    records = [each for each in caplog.records if each.name == "planner.torchrec.planner"]
+    return [each.getMessage() for each in records if each.levelno == level]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_dlrm_is_read_whole(
+    caplog: pytest.LogCaptureFixture,
+    wrapped: bool,  # noqa: FBT001
+) -> None:
+    model = dlrm()
+    with caplog.at_level(logging.INFO, logger="planner"):
+        solution = planned(DLRMTrain(model) if wrapped else model)
+    dense = solution.workload.dense
+    assert dense == DenseModel(
+        num_dense_features=13,
+        bottom_mlp=(32, DIM),
+        interaction=Interaction.DOT,
+        top_mlp=(64, 32, 1),
+    )
+    # the dot products of 5 vectors of 16 come on top of the layers'
+    products = 5 * 5 * DIM
+    assert num_products(solution.workload) + products == counted(forward_of(model))
+    assert solution.notes == ()
+    assert messages(caplog) == []
+    parameters = sum(each.numel() for each in (*model.dense_arch.parameters(),
+                                               *model.over_arch.parameters()))  # fmt: skip
+    (said, *_) = messages(caplog, logging.INFO)
+    assert said.startswith(
+        f"the dense part was read from {parameters:,} of {parameters:,} dense parameters: "
+        "bottom_mlp [32, 16], dot, top_mlp [64, 32, 1]; "
+    )
+
+
+def test_a_cross_network_is_read_with_its_layers_and_rank(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = dlrm(DLRM_DCN, dcn_num_layers=2, dcn_low_rank_dim=8)
+    solution = planned(model)
+    dense = solution.workload.dense
+    assert (dense.interaction, dense.cross_layers, dense.cross_rank) == ("dcn_v2", 2, 8)
+    assert num_products(solution.workload) == counted(forward_of(model))
+    assert dense.most_products == 0
+    assert messages(caplog) == []
+
+
+def test_parts_of_a_model_of_ones_own_are_read_wherever_they_are() -> None:
+    class Mine(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tables = tables()
+            self.parts = nn.ModuleDict({
+                "dense_arch": nn.Linear(5, DIM, device=META),
+                "meet": InteractionArch(FEATURES),
+                "over": nn.Linear(DIM + 10, 1, device=META),
+            })
+
+    dense = planned(Mine()).workload.dense
+    assert dense == DenseModel(
+        num_dense_features=5, bottom_mlp=(DIM,), interaction=Interaction.DOT, top_mlp=(1,)
+    )
+
+
+def test_what_no_dense_model_has_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    branches = {"interaction_branch1_layer_sizes": [2 * DIM]}
+    branches["interaction_branch2_layer_sizes"] = [3 * DIM]
+    model = dlrm(DLRM_Projection, **branches)
+    solution = planned(model)
+    # all its layers are known, and not that they run side by side
+    counts = counted(forward_of(model)) - 2 * 3 * DIM
+    assert solution.workload.dense.most_products == counts
+    (said,) = messages(caplog)
+    assert "InteractionProjectionArch: its branches are timed one after the other" in said
+    assert "layers have other inputs than the layers before them" in said
+
+
+def test_deepfm_is_read_but_for_its_sums(caplog: pytest.LogCaptureFixture) -> None:
+    model = SimpleDeepFMNN(
+        num_dense_features=13,
+        embedding_bag_collection=tables(),
+        hidden_layer_size=32,
+        deep_fm_dimension=24,
+    )
+    dense = planned(model).workload.dense
+    assert (dense.bottom_mlp, dense.top_mlp) == ((32, DIM), (24, 1))
+    assert dense.most_products == 0
+    (said,) = messages(caplog)
+    assert "FactorizationMachine: its sums over features are not timed" in said
+
+
+class Sequence(nn.Module):
+    """Attention over a sequence, with its weights in modules or as parameters of its own."""
+
+    def __init__(self, *, own: bool) -> None:
+        super().__init__()
+        config = EmbeddingConfig(
+            name="item", embedding_dim=DIM, num_embeddings=1000, feature_names=["item"]
+        )
+        self.items = EmbeddingCollection(device=META, tables=[config])
+        self.own = own
+        if own:
+            self.qkv = nn.Parameter(torch.empty(DIM, 3 * DIM, device=META))
+            self.out = nn.Parameter(torch.empty(DIM, DIM, device=META))
+        else:
+            self.encoder = nn.TransformerEncoderLayer(
+                DIM, 4, 4 * DIM, batch_first=True, device=META
+            )
+
+    def dense(self) -> torch.Tensor:
+        x = torch.empty(BATCH, LENGTH, DIM, device=META)
+        if not self.own:
+            encoded: torch.Tensor = self.encoder(x)
+            return encoded
+        q, k, v = (x @ self.qkv).chunk(3, -1)
+        return torch.softmax(q @ k.transpose(1, 2), -1) @ v @ self.out
+
+
+@pytest.mark.parametrize("length", [None, LENGTH])
+@pytest.mark.parametrize(
+    ("own", "kinds", "read", "parameters"),
+    [
+        # out_proj, linear1 and linear2 with their biases; the rest is in_proj and two norms
+        (False, "nn.MultiheadAttention, nn.LayerNorm", 16 * 17 + 16 * 64 * 2 + 64 + 16, 3280),
+        (True, "Sequence", 0, 4 * DIM * DIM),
+    ],
+)
+def test_attention_is_doubt(
+    own: bool,  # noqa: FBT001
+    kinds: str,
+    read: int,
+    parameters: int,
+    length: int | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = Sequence(own=own)
+    given = {}
+    if length is not None:
+        given["constraints"] = {"item": ParameterConstraints(pooling_factors=[float(length)])}
+    solution = planned(model, **given)
+    dense = solution.workload.dense
+    assert parameters == sum(
+        each.numel() for name, each in model.named_parameters() if not name.startswith("items")
+    )
+    (said,) = messages(caplog)
+    whole = f"{read:,} of {parameters:,}"
+    assert said.startswith(f"the dense part was read from {whole} dense parameters: ")
+    assert f"those of {kinds} were not, and their FLOP are not known" in said
+    assert "layers may run on every id of a sequence" in said
+    assert solution.notes[-1].startswith(f"the dense part was read from {whole} parameters")
+    # what torch counts is more than what is timed, and no more than what the interval is for
+    there = counted(model.dense)
+    rows = length or UNTOLD_LENGTH
+    assert num_products(solution.workload) < there <= dense.most_products
+    assert dense.most_products <= there * (rows / LENGTH) ** 2
+
+
+def test_the_interval_is_wider_where_less_was_read() -> None:
+    model = nn.ModuleDict({"tables": tables(), "mix": nn.Bilinear(1024, 1024, 2048, device=META)})
+    solution = planned(model)
+    told = planned(model, dense=replace(solution.workload.dense, most_products=0.0))
+    assert solution.step_time == told.step_time
+    (low, high), (sure_low, sure_high) = (x.confidence.interval for x in (solution, told))
+    assert high / low > 1.5 * sure_high / sure_low
+    assert next(iter(solution.confidence.causes)) == "unread_dense_part"
+
+
+def test_layers_side_by_side_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    width = FEATURES * DIM
+    experts = nn.ModuleList(nn.Linear(width, 8, device=META) for _ in range(6))
+    model = nn.ModuleDict({"tables": tables(), "experts": experts})
+    dense = planned(model).workload.dense
+    assert dense.most_products == 6 * width * 8
+    (said,) = messages(caplog)
+    assert "layers have other inputs than the layers before them" in said
+
+
+def test_dense_features_beside_the_embeddings_are_read() -> None:
+    width = FEATURES * DIM + 13
+    model = nn.Sequential(tables(), nn.Linear(width, 8, device=META), nn.Linear(8, 1, device=META))
+    solution = planned(model)
+    assert solution.workload.dense.num_dense_features == 13
+    assert num_products(solution.workload) == width * 8 + 8
+
+
+def test_lookups_in_plain_embeddings_are_no_products() -> None:
+    width = FEATURES * DIM
+    plain = nn.Embedding(10_000, 8, device=META)
+    model = nn.Sequential(tables(), plain, nn.Linear(width, 8, device=META))
+    assert planned(model).workload.dense.most_products == 0
+
+
+def test_a_model_without_a_dense_part_has_nothing_to_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO, logger="planner"):
+        solution = planned(tables())
+    assert solution.workload.dense.top_mlp == (1,)
+    assert messages(caplog, logging.INFO)[0].startswith("no dense part: ")
+
+
+def test_a_saved_plan_keeps_the_doubt(tmp_path: Any) -> None:  # noqa: ANN401
+    from planner.files.plans import load_plan_file
+
+    model = Sequence(own=False)
+    solution = planned(model)
+    save_plan(tmp_path / "plan.json", solution)
+    assert load_plan_file(tmp_path / "plan.json").workload.dense == solution.workload.dense
+    assert load_torchrec_plan(tmp_path / "plan.json", model, SHARDERS) == solution.torchrec_plan
