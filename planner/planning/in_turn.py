@@ -7,8 +7,8 @@ from dataclasses import replace
 from costmodel.base.errors import PlannerError
 from planner.environment.collecting import seldom_collecting
 from planner.environment.interrupts import interruptible
-from planner.planning.gains import Gains
-from planner.planning.one_sharder import run_sharder
+from planner.planning.gains import FEW_OPTIONS, Gains
+from planner.planning.one_sharder import preload, run_sharder
 from planner.planning.search import Attempt, Search, Watch
 from sharders.problem.room import check_room
 from sharders.problem.sharding_problem import Progress, ShardingProblem
@@ -58,7 +58,9 @@ def until_interrupted(search: Search) -> Iterator[Search]:
 
 def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> Iterator[Attempt]:
     """Yield what each sharder finds, as soon as it has."""
-    gains = Gains(search)
+    gains = Gains(search, is_small=problem.num_options <= FEW_OPTIONS)
+    preload(names[0])
+    gains.begin()
     search = replace(search, watch=gains.watch)
     attempts: list[Attempt] = []
     known = problem.known

@@ -18,8 +18,15 @@ from costmodel.base.errors import InfeasibleError, InputError, MissingDependency
 from planner.examples import example_problem, example_workload
 from planner.files.profiles import load_profile
 from planner.planning import gains as gains_module
+from planner.planning import in_turn
 from planner.planning.api import make_topology
-from planner.planning.gains import QUIET_SHARE, WORTH_WAITING, Gains
+from planner.planning.gains import (
+    QUIET_SHARE,
+    SMALL_QUIET_PASSES,
+    SMALL_QUIET_SHARE,
+    WORTH_WAITING,
+    Gains,
+)
 from planner.planning.one_sharder import run_sharder
 from planner.planning.running import run_apart, run_sharders
 from planner.planning.search import (
@@ -317,11 +324,34 @@ def test_a_search_ends_when_nothing_was_gained_for_as_long_as_all_gains_took() -
     assert of.early is SearchEnd.QUIET
 
 
+def test_a_small_problem_is_quiet_for_less() -> None:
+    clock = [5.0]
+    search = Search(clock=lambda: clock[0], time_limit=10.0)
+    small, large = Gains(search, is_small=True), Gains(search)
+    for each in (small, large):
+        clock[0] = 5.1  # what was loaded is no sign of how long plans take
+        each.begin()
+        clock[0] = 5.11
+        each.watch("annealing", told(2.0))
+    assert large.least_quiet == QUIET_SHARE * 10
+    assert small.least_quiet == SMALL_QUIET_SHARE * 10
+    # 3 times the 10 ms of the one gain come on top
+    clock[0] = 5.11 + 0.3 + 0.029
+    assert not small.over("annealing")
+    clock[0] = 5.11 + 0.3 + 0.031
+    assert small.over("annealing")
+    assert not large.over("annealing")
+    small.first_plan = 1.0
+    assert small.least_quiet == SMALL_QUIET_PASSES
+
+
+@pytest.mark.parametrize("few", [0, 10_000])
 @pytest.mark.parametrize("passes", [0.0, 5.0, 50.0])
 def test_where_a_first_plan_takes_long_a_search_is_quiet_for_longer(
-    passes: float, monkeypatch: pytest.MonkeyPatch
+    passes: float, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gains_module, "QUIET_PASSES", passes)
+    monkeypatch.setattr(in_turn, "FEW_OPTIONS", few)
+    monkeypatch.setattr(gains_module, "SMALL_QUIET_PASSES" if few else "QUIET_PASSES", passes)
     now, steps = [0.0], [(0.0, inf)]
 
     def clock() -> float:
@@ -337,7 +367,8 @@ def test_where_a_first_plan_takes_long_a_search_is_quiet_for_longer(
     problem = example_problem(example_workload(12), world_size=4)
     naive, annealing = run_sharders(("naive", "annealing"), problem, search)
     assert annealing.early is SearchEnd.QUIET
-    quiet = max(QUIET_SHARE * search.time_limit, passes * naive.time)
+    share = SMALL_QUIET_SHARE if few else QUIET_SHARE
+    quiet = max(share * search.time_limit, passes * naive.time)
     gained_for = steps[-1][0]
     waited = PATIENCE * gained_for + quiet
     assert quiet < annealing.time < gained_for + waited
