@@ -42,7 +42,7 @@ def read_factory(
 
     The module is looked for in the working directory, too. Read for CUDA; kernels in host memory
     are left out, as in a workload file that names none. The places are as a plan file has them.
-    Without a dense model the model's linear layers are read, and it is said how much of it that is
+    Without a dense model the model's linear layers are read, and ``say`` is told how much that is
     and what is assumed; optimizer and precision as for ``IterationTimePlanner``.
 
     Raises

@@ -49,7 +49,8 @@ class IterationTimePerfModel(PerfModel):  # type: ignore[misc]  # torchrec has n
     constraints
         The ``ParameterConstraints`` the planner has, for pooling factors.
     hardware, sample_batches, dense, pipeline
-        As for ``IterationTimePlanner``.
+        As for ``IterationTimePlanner``; but no model is seen here: without ``dense`` one layer,
+        updated by Adagrad, stands for its dense part.
 
     """
 
