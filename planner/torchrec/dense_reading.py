@@ -115,8 +115,9 @@ def read_dense(
     otherwise = list(part.timed_otherwise(dense))
     most, rows = float(part.products + part.unread_products), part.rows(tables)
     if rows > 1 and most:
-        # between its rows, as in attention, a product of two and one by what it gives
-        most = rows * (most + 2 * rows * max(table.embedding_dim for table in tables))
+        # in an attention, every row with all others, and what that gives with them again
+        width = max(table.embedding_dim for table in tables)
+        most = rows * (most + part.most_attentions * 2 * rows * width)
         otherwise.append(_PER_ID)
     if part.products and abs(part.products / products - 1) > SURE:
         otherwise.append(_SIDE_BY_SIDE)
@@ -211,6 +212,16 @@ class _DensePart:
     def unread_products(self) -> int:
         """The same of the other modules, if each of their matrices is multiplied by once."""
         return _num_weights(each for each in self.others.values() if not isinstance(each, _LOOKUPS))
+
+    @property
+    def most_attentions(self) -> int:
+        """How many attentions there may be.
+
+        Each has matrices of its own: in a module that is not read, or as four linear layers, of
+        queries, keys, values and what comes out.
+        """
+        own = sum(_num_weights([each]) > 0 for each in self.others.values())
+        return max(1, own, len(self.linear) // 4)
 
     def model(self, tables: Sequence[EmbeddingTable]) -> DenseModel:
         """Return the layers and what TorchRec's modules do between them."""

@@ -223,6 +223,23 @@ def test_attention_is_doubt(
     assert dense.most_products <= there * (rows / LENGTH) ** 2
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_as_many_attentions_are_doubt_as_there_are(own: bool) -> None:  # noqa: FBT001
+    class Stack(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = Sequence(own=own)
+            self.others = nn.ModuleList(Sequence(own=own) for _ in range(5))
+            for each in self.others:
+                del each.items
+
+    model = Stack()
+    lengths = {"item": ParameterConstraints(pooling_factors=[float(LENGTH)])}
+    solution = planned(model, constraints=lengths)
+    there = counted(lambda: [each.dense() for each in (model.first, *model.others)])
+    assert solution.workload.dense.most_products == there
+
+
 def test_the_interval_is_wider_where_less_was_read() -> None:
     model = nn.ModuleDict({"tables": tables(), "mix": nn.Bilinear(1024, 1024, 2048, device=META)})
     solution = planned(model)
