@@ -7,6 +7,7 @@ from functools import cached_property
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from costmodel.base.limits import MOST_PRODUCTS
 from costmodel.domain.dense_layers import num_products
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Interaction, Pooling, Workload
 from planner.torchrec.dense_training import DenseTraining
@@ -113,15 +114,12 @@ def read_dense(
         if tables:
             products = num_products(Workload(tables=tuple(tables), dense=dense))
     otherwise = list(part.timed_otherwise(dense))
-    most, rows = float(part.products + part.unread_products), part.rows(tables)
-    if rows > 1 and most:
-        # in an attention, every row with all others, and what that gives with them again
-        width = max(table.embedding_dim for table in tables)
-        most = rows * (most + part.most_attentions * 2 * rows * width)
+    most = part.most_products(tables)
+    if most and part.rows(tables) > 1:
         otherwise.append(_PER_ID)
     if part.products and abs(part.products / products - 1) > SURE:
         otherwise.append(_SIDE_BY_SIDE)
-    if part.num_parameters and abs(most / products - 1) > SURE:
+    if most and products and abs(most / products - 1) > SURE:
         dense = replace(
             dense,
             most_products=most,
@@ -212,6 +210,20 @@ class _DensePart:
     def unread_products(self) -> int:
         """The same of the other modules, if each of their matrices is multiplied by once."""
         return _num_weights(each for each in self.others.values() if not isinstance(each, _LOOKUPS))
+
+    def most_products(self, tables: Sequence[EmbeddingTable]) -> float:
+        """Return the multiplications of a sample's forward that there may be at most.
+
+        Of R rows of a sample and P weights, with A attentions of width D between the rows: every
+        row is multiplied with all others, and what that gives with them again.
+
+            R (P + 2 A R D)
+        """
+        rows, weights = self.rows(tables), float(self.products + self.unread_products)
+        if rows > 1 and weights:
+            width = max(table.embedding_dim for table in tables)
+            weights += self.most_attentions * 2 * rows * width
+        return min(rows * weights, MOST_PRODUCTS)
 
     @property
     def most_attentions(self) -> int:

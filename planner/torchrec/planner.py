@@ -99,17 +99,14 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
     sharder, seed
         The search: a sharder's name, or ``auto``.
     dense
-        The MLPs; without it the model's linear layers are read, and the one warning says how much
-        of the model that is.
+        The MLPs; without it the model's linear layers are read; the warning says how much that is.
     dense_optimizer
-        What updates the dense parameters and replicated tables: a name of a workload file's
-        (``adam``), or an optimizer of torch's or its class. It comes before that of ``dense``.
-        Where neither is told it is taken to be Adagrad, with which a plan is at most 1.18 times as
-        slow as the one for the true optimizer, where SGD's is 1.63 times and Adam's 1.68 times
-        (``dense_training.ASSUMED_OPTIMIZER``).
+        What updates dense parameters and replicated tables: a workload file's name (``adam``), or
+        torch's optimizer or class; before that of ``dense``. Untold it is taken to be Adagrad: the
+        plan then takes up to 1.18 times as long as that for the true one, assuming SGD 1.63, Adam
+        1.68 (``dense_training.ASSUMED_OPTIMIZER``).
     precision
-        Arithmetic of the dense layers, ``bf16`` under such an autocast; before that of ``dense``.
-        By default that of the weights if they are half, else what torch multiplies FP32 in.
+        Of the dense layers (``bf16``: such an autocast); untold, weights' own or torch's setting.
     pipeline
         How the training loop overlaps batches: a ``planner.Pipeline``, or its name. Constraints
         with a ``prefetch_pipeline`` in their ``cache_params`` make TrainPipelineSparseDist the
@@ -258,7 +255,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         self._tell_constraints(tables)
         reserved = self._reserved(module, sharders)
         request = self._with_loaded(asked, module, sharders)
-        model = self._read(module, sharders, tables, request, unheeded)
+        model = self._read(request, tables, unheeded)
         if model is None:
             _LOGGER.warning("the model has no embedding tables that the sharders can shard")
             self._chosen = list
@@ -345,17 +342,12 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         return outcome.plan
 
     def _read(
-        self,
-        module: nn.Module,
-        sharders: Sequence[Any],
-        tables: Sequence[FoundTable],
-        request: PlanRequest,
-        unheeded: Sequence[Said],
+        self, request: PlanRequest, tables: Sequence[FoundTable], unheeded: Sequence[Said]
     ) -> ModelTables | None:
-        """Read a model, and say what is to be said of it, also where it cannot be read."""
+        """Read the last model, and say what is to be said, also where it cannot be read."""
         model = None
         try:
-            model = request.read(module, sharders, self._batches)
+            model = request.read(*self._last, self._batches) if self._last else None
         finally:
             self._look_over(tables, model, request, unheeded)
         return model
@@ -367,12 +359,10 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         request: PlanRequest,
         unheeded: Sequence[Said],
     ) -> None:
-        """Name in one warning what is set and changes nothing, and what is planned roughly.
-
-        What of the dense part was not read is among that, and what is assumed of its training.
-        """
+        """Name in one warning what changes nothing, is planned roughly, not read, or assumed."""
         reading = request.reading(self._batches)
-        dense, known = dense_said(None if model is None else model.dense_reading, request.training)
+        read = None if model is None else model.dense_reading
+        dense, known = dense_said(read, request.training)
         said = [looked_over(self._topology, self._unheeded, tables, reading, unheeded), dense]
         if any(said):
             _LOGGER.warning("%s", "\n".join(filter(None, said)))

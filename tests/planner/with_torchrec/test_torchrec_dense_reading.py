@@ -13,10 +13,12 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from torchrec.distributed.planner.types import ParameterConstraints
+from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.models.deepfm import SimpleDeepFMNN
 from torchrec.models.dlrm import DLRM, DLRM_DCN, DLRM_Projection, DLRMTrain, InteractionArch
 from torchrec.modules.embedding_configs import EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
 from torchrec_cases import META, SHARDERS, TOLD, bags, gpus, table
 
 from costmodel.domain.dense_layers import num_products
@@ -282,6 +284,20 @@ def test_a_model_without_a_dense_part_has_nothing_to_read(
         solution = planned(tables())
     assert solution.workload.dense.top_mlp == (1,)
     assert messages(caplog, logging.INFO)[0].startswith("no dense part: ")
+
+
+def test_a_model_whose_tables_torchrec_plans_is_read_without_them() -> None:
+    fused = FusedEmbeddingBagCollection(
+        tables=[table("b")],
+        optimizer_type=torch.optim.SGD,
+        optimizer_kwargs={"lr": 0.1},
+        device=META,
+    )
+    norm = nn.LayerNorm(4, device=META)  # the one dense part, which no layer stands for
+    planner = IterationTimePlanner(gpus(), BATCH, hardware="h100-sxm", **TOLD)
+    plan = planner.plan(nn.ModuleDict({"fused": fused, "norm": norm}), get_default_sharders())
+    assert set(plan.plan) == {"fused"}
+    assert planner.solution is None
 
 
 def test_a_saved_plan_keeps_the_doubt(tmp_path: Any) -> None:  # noqa: ANN401
