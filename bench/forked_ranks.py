@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -25,16 +26,27 @@ def main() -> None:
     """Start all ranks and wait for them; exit with 1 if one of them fails."""
     name, world_size, arguments = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
     module = import_module(name)
+
+    def rank_main(rank: int) -> None:
+        sys.argv = [name, str(rank), str(world_size), *arguments]
+        module.main()
+
+    sys.exit(int(any(run_ranks(rank_main, world_size))))
+
+
+def run_ranks(rank_main: Callable[[int], None], world_size: int) -> list[int]:
+    """Run a function once per rank, in children of this process; return how each ended.
+
+    This process must not have computed anything with torch: its threads are not in its children.
+    """
     children = []
     for rank in range(world_size):
         child = os.fork()
         if child == 0:
             os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world_size)}
-            sys.argv = [name, str(rank), str(world_size), *arguments]
-            _run(module.main)
+            _run(partial(rank_main, rank))
         children.append(child)
-    codes = [os.waitpid(child, 0)[1] for child in children]
-    sys.exit(int(any(codes)))
+    return [os.waitpid(child, 0)[1] for child in children]
 
 
 def _run(rank: Callable[[], None]) -> None:

@@ -1,0 +1,156 @@
+"""The public code bases that are run, and where each is to be had."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+SOURCES: Mapping[str, str] = {
+    "dlrm": "https://github.com/facebookresearch/dlrm",
+    "torchrec": "https://github.com/meta-pytorch/torchrec",
+    "TorchEasyRec": "https://github.com/alibaba/TorchEasyRec",
+}
+"""Repositories, by the name of their folder."""
+CONFIGURATION = ".config"
+"""A script with this ending is a configuration of TorchEasyRec's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """A script of others that trains a model, and how it is called."""
+
+    name: str
+    checkout: str
+    """Folder of the code base, one of ``SOURCES``."""
+    script: str
+    """Below that folder."""
+    function: str = "main"
+    """Called with the settings."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
+    """Modules that it imports beside TorchRec's."""
+    absent: tuple[str, ...] = ()
+    """Packages that it imports and does not use before training ends."""
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    """Names of the script and what they stand for instead, as ``module:name``."""
+
+    def missing(self, checkouts: Path) -> str:
+        """Return what is not there and is needed; empty: it can be run."""
+        if not (checkouts / self.checkout / self.script).exists():
+            return f"no {self.script} in {checkouts / self.checkout}: {SOURCES[self.checkout]}"
+        lacking = [name for name in self.packages if not is_installed(name)]
+        return f"not installed: {', '.join(lacking)}" if lacking else ""
+
+
+def is_installed(name: str) -> bool:
+    """Tell whether a module can be found."""
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # nor its package
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What all runs have in common."""
+
+    checkouts: Path
+    steps: int = 8
+    seconds: float = 2.0
+    """Longest search of this planner."""
+    seed: int = 7
+
+
+TZREC_PACKAGES = (
+    "anytree", "google.protobuf", "grpc_tools", "pandas", "pyarrow", "safetensors", "sklearn",
+    "tensorboard",
+)  # fmt: skip
+TZREC_ABSENT = (
+    "alibabacloud_alikafka20190916", "alibabacloud_credentials", "common_io", "confluent_kafka",
+    "faiss", "fbgemm_gpu_hstu", "feature_store_py", "graphlearn", "hstu_attn",
+    "odps", "pyfg", "tensorrt", "torch_tensorrt", "triton",
+)  # fmt: skip
+"""Closed packages, and some that a CPU has no use for."""
+
+
+def _configured(kind: str, name: str, **settings: object) -> Client:
+    """Return a model of TorchEasyRec's with tables and a batch that two ranks can hold."""
+    return Client(
+        name=f"TorchEasyRec, {kind}",
+        checkout="TorchEasyRec",
+        script=f"examples/{name}{CONFIGURATION}",
+        settings={"local_batch_size": 256, "most_rows": 200_000, **settings},
+        packages=TZREC_PACKAGES,
+        absent=TZREC_ABSENT,
+    )
+
+
+CLIENTS: tuple[Client, ...] = (
+    Client(
+        name="dlrm_main",
+        checkout="dlrm",
+        script="torchrec_dlrm/dlrm_main.py",
+        settings={
+            "argv": [
+                "--embedding_dim=64", "--batch_size=256", "--learning_rate=1",
+                "--num_embeddings_per_feature=" + ",".join(["100000"] * 4 + ["500"] * 22),
+            ],
+        },
+    ),
+    Client(
+        name="dlrm_main, DCN",
+        checkout="dlrm",
+        script="torchrec_dlrm/dlrm_main.py",
+        settings={
+            "argv": [
+                "--embedding_dim=64", "--batch_size=256", "--learning_rate=0.01", "--adagrad",
+                "--interaction_type=dcn", "--dcn_low_rank_dim=64",
+                "--multi_hot_distribution_type=uniform",
+                "--num_embeddings_per_feature=" + ",".join(["20000", "300"] * 13),
+                "--multi_hot_sizes=" + ",".join(["8", "1"] * 13),
+            ],
+        },
+    ),
+    Client(
+        name="TorchRec, golden_training",
+        checkout="torchrec",
+        script="examples/golden_training/train_dlrm.py",
+        function="train",
+        settings={"num_embeddings": 20_000, "embedding_dim": 64},
+    ),
+    Client(
+        name="TorchRec, golden_training with a replicated table",
+        checkout="torchrec",
+        script="examples/golden_training/train_dlrm_data_parallel.py",
+        function="train",
+        settings={"num_embeddings": 20_000, "embedding_dim": 64},
+    ),
+    Client(
+        name="TorchRec, two-tower retrieval",
+        checkout="torchrec",
+        script="examples/retrieval/two_tower_train.py",
+        function="train",
+        settings={"num_embeddings": 100_000},
+        absent=("faiss",),
+    ),
+    Client(
+        name="TorchRec, BERT4Rec",
+        checkout="torchrec",
+        script="examples/bert4rec/bert4rec_main.py",
+        settings={
+            "argv": [
+                "--dataset_name=random", "--random_user_count=200", "--random_item_count=20000",
+                "--random_size=40000", "--max_len=16", "--emb_dim=64", "--train_batch_size=32",
+                "--val_batch_size=32", "--num_epochs=1",
+            ],
+        },
+        packages=("pandas",),
+        replaced={"EmbOptimType": "bench.clients.watched:SgdForAdam"},
+    ),
+    _configured("DeepFM as it is", "deepfm_criteo"),
+    _configured("DeepFM", "deepfm_criteo", one_optimizer=True),
+    _configured("MMoE", "mmoe_taobao", one_optimizer=True),
+    _configured("DIN", "multi_tower_din_taobao", one_optimizer=True),
+    _configured("DBMTL of sequences", "dbmtl_taobao_seq", one_optimizer=True),
+)  # fmt: skip

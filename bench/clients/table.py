@@ -1,0 +1,105 @@
+"""Tables of what came of clients, as Markdown; needs nothing but the results."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from costmodel.base.units import MS
+
+
+def section(results: Mapping[str, Any]) -> str:
+    """Return what a page has of all results."""
+    of = ", ".join(f"{name} {commit[:8]}" for name, commit in results["commits"].items())
+    plans = summary(results["configurations"])
+    return "\n\n".join([clients(results["clients"]), f"{plans} Commits: {of}."])
+
+
+def clients(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a row for every client: plans, planning time, predicted steps, losses."""
+    head = (
+        "client", "TorchRec's plan", "this planner's", "sharded otherwise, replicated by one alone",
+        "planned in", "predicted step", "steps", "losses apart",
+    )  # fmt: skip
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    lines += [f"| {' | '.join(_client(name, row))} |" for name, row in rows.items()]
+    return "\n".join(lines)
+
+
+def _client(name: str, row: Mapping[str, Any]) -> Sequence[str]:
+    both = row["theirs"], row["ours"]
+    errors = [each["error"] for each in both]
+    if any(errors):
+        said = ((each or "trained").partition("\n")[0].replace("|", "/") for each in errors)
+        return (name, *said, "", "", "", "", "")
+    apart = row["difference"]
+    return (
+        name,
+        *(_types(each["types"]) for each in both),
+        f"{row['sharded_otherwise']}, {row['replicated_otherwise']}",
+        ", ".join(f"{each['seconds']:.1f} s" for each in both),
+        ", ".join(_step(each["step"]) for each in both),
+        str(len(row["ours"]["losses"]["0"])),
+        "not comparable" if apart is None else "0" if apart == 0 else f"{apart:.1e}",
+    )
+
+
+def configurations(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a row for every configuration that was planned."""
+    head = ("configuration", "TorchRec's plan", "this planner's", "planned in", "predicted step")
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for row in rows:
+        if "not_built" in row:
+            cells = [f"not built: {row['not_built']}", "", "", ""]
+        else:
+            both = row["theirs"], row["ours"]
+            cells = [each["error"] or _types(each["types"]) for each in both]
+            cells += [", ".join(f"{each.get('seconds', 0):.1f} s" for each in both)]
+            cells += [", ".join(_step(each.get("step")) for each in both)]
+        lines.append(f"| {row['configuration']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return in a sentence or two what came of all configurations."""
+    built = [row for row in rows if "not_built" not in row]
+    tables = [row for row in built if row["theirs"]["types"] or row["ours"]["types"]]
+    failed = {kind: sum(bool(row[kind]["error"]) for row in built) for kind in ("theirs", "ours")}
+    planned = [row for row in tables if not (row["theirs"]["error"] or row["ours"]["error"])]
+    said = (
+        f"Of {len(rows)} configurations of TorchEasyRec, {len(built)} build on a CPU and "
+        f"{len(tables)} have tables. Planned for 8 H100: {failed['theirs']} fail with TorchRec's "
+        f"planner, {failed['ours']} with this one."
+    )
+    if not planned:
+        return said
+    shares = [row["ours"]["step"] / row["theirs"]["step"] for row in planned]
+    seconds = {kind: [row[kind]["seconds"] for row in planned] for kind in ("theirs", "ours")}
+    return (
+        f"{said} Planning takes {_range(seconds['theirs'])} and {_range(seconds['ours'])}; this "
+        f"planner's steps are predicted at {median(shares):.0%} of TorchRec's "
+        f"({min(shares):.0%} to {max(shares):.0%})."
+    )
+
+
+def warned(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return the first line of every warning of this planner's, and how many runs had it."""
+    lines = Counter(
+        line.partition(" (")[0]
+        for row in rows
+        for line in dict.fromkeys(row.get("ours", {}).get("warnings", ()))
+        if not line.startswith(" ")
+    )
+    return "\n".join(f"{number} x {line}" for line, number in lines.most_common())
+
+
+def _range(seconds: Sequence[float]) -> str:
+    return f"{median(seconds):.1f} s (at most {max(seconds):.1f})"
+
+
+def _types(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {kind}" for kind, number in counts.items()) or "no table"
+
+
+def _step(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds / MS:.2f} ms"
