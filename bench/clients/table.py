@@ -76,9 +76,9 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     shares = [row["ours"]["step"] / row["theirs"]["step"] for row in planned]
     seconds = {kind: [row[kind]["seconds"] for row in planned] for kind in ("theirs", "ours")}
     return (
-        f"{said} Planning takes {_range(seconds['theirs'])} and {_range(seconds['ours'])}; this "
-        f"planner's steps are predicted at {median(shares):.0%} of TorchRec's "
-        f"({min(shares):.0%} to {max(shares):.0%})."
+        f"{said} Planning takes {_range(seconds['theirs'])} and {_range(seconds['ours'])}; by "
+        f"this planner's own model its steps take {median(shares):.0%} of what those of TorchRec's "
+        f"plans do ({min(shares):.0%} to {max(shares):.0%})."
     )
 
 

@@ -110,8 +110,8 @@ def test_configurations_are_summed_up() -> None:
     assert summary(rows) == (
         "Of 4 configurations of TorchEasyRec, 3 build on a CPU and 3 have tables. Planned for "
         "8 H100: 0 fail with TorchRec's planner, 1 with this one. Planning takes 0.5 s (at most "
-        "0.5) and 0.5 s (at most 0.5); this planner's steps are predicted at 62% of TorchRec's "
-        "(50% to 75%)."
+        "0.5) and 0.5 s (at most 0.5); by this planner's own model its steps take 62% of what "
+        "those of TorchRec's plans do (50% to 75%)."
     )
     assert summary(rows[2:]).endswith("1 with this one.")
 
