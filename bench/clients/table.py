@@ -65,7 +65,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     built = [row for row in rows if "not_built" not in row]
     tables = [row for row in built if row["theirs"]["types"] or row["ours"]["types"]]
     failed = {kind: sum(bool(row[kind]["error"]) for row in built) for kind in ("theirs", "ours")}
-    planned = [row for row in tables if not (row["theirs"]["error"] or row["ours"]["error"])]
+    planned = [row for row in tables if row["theirs"].get("step") and row["ours"].get("step")]
     said = (
         f"Of {len(rows)} configurations of TorchEasyRec, {len(built)} build on a CPU and "
         f"{len(tables)} have tables. Planned for 8 H100: {failed['theirs']} fail with TorchRec's "

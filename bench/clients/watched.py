@@ -21,6 +21,7 @@ from torch import nn
 from torchrec.distributed import model_parallel
 from torchrec.distributed.planner import planners
 from torchrec.distributed.planner.planners import EmbeddingPlannerBase
+from torchrec.distributed.planner.types import PlannerError
 from torchrec.distributed.sharding_plan import get_default_sharders
 
 from planner.torchrec import IterationTimePlanner
@@ -109,11 +110,14 @@ class _Watched(EmbeddingPlannerBase):  # type: ignore[misc]  # torchrec has no t
         return plan
 
     def _step(self, plan: Any, module: nn.Module, sharders: Any) -> float | None:  # noqa: ANN401
-        """Return the predicted step of a plan; None: it has no table."""
+        """Return the predicted step of a plan; None: it has no table, or no memory for them."""
         again: Any = self
         if not self.ours:
             again = self.predicting(fixed_plan=plan)
-            again.plan(module, sharders)
+            try:
+                again.plan(module, sharders)
+            except PlannerError:  # by this project's model
+                return None
         return again.solution.step_time if again.solution else None
 
 

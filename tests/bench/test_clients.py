@@ -102,7 +102,7 @@ def test_configurations_are_summed_up() -> None:
     rows = [
         {"configuration": "a", **_row()},
         {"configuration": "b", **_row(step=0.003)},
-        {"configuration": "c", **_row("PlannerError: no")},
+        {"configuration": "c", **_row("PlannerError: no", step=None)},
         {"configuration": "d", "not_built": "KeyError: 'x'"},
     ]
     assert "| d | not built: KeyError: 'x' |" in configurations(rows)
