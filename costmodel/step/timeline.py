@@ -1,15 +1,16 @@
 """A timed execution graph, and what can be read off it."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.intervals import covered
 from costmodel.base.units import Seconds
-from costmodel.step.graph import ExecutionGraph, NodeKind, Resource, Stage
+from costmodel.step.graph import ExecutionGraph, NodeGroup, NodeKind, Resource, Stage
 
 Array = NDArray[np.float64]
 DEVICE_KINDS = (NodeKind.KERNEL, NodeKind.COPY, NodeKind.COLLECTIVE)
@@ -115,13 +116,31 @@ class Timeline:
 
     @cached_property
     def waiting_times(self) -> Array:
-        """Seconds of the last step that ranks' collectives wait for slower peers."""
-        total, ready, starts = self._zeros(), np.asarray(self.ready), np.asarray(self.starts)
+        """Seconds of the last step in which at least one of ranks' collectives waits for peers.
+
+        Collectives of several process groups wait at a time: what they wait together counts once.
+        """
+        return self._waited(self.graph.groups())
+
+    @cached_property
+    def waiting_by_stream(self) -> Mapping[str, Array]:
+        """The same by the collectives' resource; with ``busy_times`` no more than the step each."""
+        streams: dict[str, list[NodeGroup]] = {}
         for group in self.graph.groups():
             if group.first.kind is NodeKind.COLLECTIVE:
-                seconds = self._within(ready[group.numbers], starts[group.numbers])
-                np.add.at(total, group.ranks, seconds)
-        return total
+                streams.setdefault(group.first.resource, []).append(group)
+        return {resource: self._waited(groups) for resource, groups in streams.items()}
+
+    def _waited(self, groups: Iterable[NodeGroup]) -> Array:
+        some = [group for group in groups if group.first.kind is NodeKind.COLLECTIVE]
+        return self._covered(some, self.ready, self.starts)
+
+    def work_times(self, groups: Sequence[NodeGroup]) -> Array:
+        """Return the seconds of the last step in which ranks are at work in at least one group.
+
+        What runs on several streams at a time counts once, so that it is no more than the step.
+        """
+        return self._covered(groups, self.starts, self.ends)
 
     @property
     def idle_times(self) -> Array:
@@ -137,6 +156,18 @@ class Timeline:
             if seconds[rank] > 0:
                 total.setdefault(resource, {})[stage] = float(seconds[rank])
         return total
+
+    def _covered(
+        self, groups: Sequence[NodeGroup], begins: Sequence[Seconds], ends: Sequence[Seconds]
+    ) -> Array:
+        """Return how much of the window lies between some groups' begins and ends, by rank."""
+        if not groups:
+            return self._zeros()
+        begin, end = self.window
+        numbers = np.concatenate([group.numbers for group in groups])
+        ranks = np.concatenate([group.ranks for group in groups])
+        first, last = np.asarray(begins)[numbers], np.asarray(ends)[numbers]
+        return covered(ranks, first.clip(min=begin), last.clip(max=end), self.graph.world_size)
 
     def _within(self, starts: Array, ends: Array) -> Array:
         """Return how much of some stretches lies in the window."""

@@ -4,11 +4,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from costmodel.base.units import Seconds
-from costmodel.step.graph import Stage
-from costmodel.step.timeline import DEVICE_KINDS, Array, Timeline
+from costmodel.step.graph import NodeGroup, Stage
+from costmodel.step.timeline import DEVICE_KINDS, Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +17,7 @@ class Extrapolation:
     kernels: tuple[str, ...]
     """Their names, in the order of the step."""
     time: Seconds
-    """What they take in a step, on the rank where that is most."""
+    """For how long at least one of them runs in a step, on the rank where that is longest."""
     critical: Seconds
     """Their share of the critical path."""
 
@@ -35,16 +33,11 @@ def extrapolations(timeline: Timeline, *, host_assumed: bool = False) -> tuple[E
         Whether host times were not measured on the machine, so that its part counts, too.
 
     """
-    last = timeline.graph.num_steps - 1
-    names: dict[Stage, dict[str, None]] = defaultdict(dict)
-    times: dict[Stage, Array] = {}
+    beyond: dict[Stage, list[NodeGroup]] = defaultdict(list)
     for group in timeline.graph.groups():
         node = group.first
-        beyond = node.kind in DEVICE_KINDS and node.basis.extrapolated and group.seconds.any()
-        if beyond and node.step == last:
-            names[node.stage][node.name] = None
-            of_ranks = times.setdefault(node.stage, np.zeros(timeline.graph.world_size))
-            np.add.at(of_ranks, group.ranks, group.seconds)
+        if node.kind in DEVICE_KINDS and node.basis.extrapolated and group.seconds.any():
+            beyond[node.stage].append(group)
     critical: dict[Stage, Seconds] = defaultdict(float)
     for segment in timeline.critical_path():
         node = timeline.graph.nodes[segment.node]
@@ -55,11 +48,11 @@ def extrapolations(timeline: Timeline, *, host_assumed: bool = False) -> tuple[E
     found = [
         Extrapolation(
             stage=stage,
-            kernels=tuple(names[stage]),
-            time=float(times[stage].max()),
+            kernels=tuple(dict.fromkeys(group.first.name for group in groups)),
+            time=float(timeline.work_times(groups).max()),
             critical=critical[stage],
         )
-        for stage in names
+        for stage, groups in beyond.items()
         if stage is not Stage.HOST
     ]
     if critical.get(Stage.HOST):

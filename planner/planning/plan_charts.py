@@ -1,7 +1,7 @@
 """What is drawn of a plan: its critical path, ranks, timeline and memory, as charts' data."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,8 +24,7 @@ MOST_RANKS = 8
 _MOST_TABLES, _MOST_AREAS = 40, 4_000
 """Tables of a rank, and of all, that are drawn one by one, the largest; the others of a rank are
 one area together."""
-_STREAMS = {"compute": Resource.COMPUTE, "host thread": Resource.MAIN}
-_COLLECTIVES = "collectives"
+_STREAMS: Mapping[str, str] = {Resource.COMPUTE: "compute", Resource.MAIN: "host thread"}
 _IDLE, _FREE = "idle", "free"
 _BAR, _TREE_HEIGHT, _TREE_WIDTH = 30, 460, 1100
 _BELOW = {"orient": "bottom", "columns": 7}
@@ -94,14 +93,15 @@ def breakdown_spec(reports: Sequence["Report"], names: Sequence[str]) -> Spec:
 
 
 def ranks_spec(timeline: Timeline) -> Spec:
-    """Return what streams of every rank do in the last step, three bars a rank, stacked by part."""
+    """Return what streams of every rank do in the last step, a bar each, stacked by part."""
     rows = list(_rank_rows(timeline))
+    streams = ", ".join(sorted({row["stream"] for row in rows}))
     return spec(
         rows,
         height=ROW * 16,
         mark="bar",
         encoding={
-            "x": field("rank", "rank; of each: collectives, compute, host thread", "ordinal"),
+            "x": field("rank", f"rank; of each: {streams}", "ordinal"),
             "xOffset": {"field": "stream"},
             "y": field("ms", "ms of a step"),
             "color": color({row["part"] for row in rows}, _COLORS),
@@ -115,14 +115,11 @@ def _rank_rows(timeline: Timeline) -> Iterator[dict[str, Any]]:
     """Yield seconds by rank, stream and part; a stream's parts sum to no more than the step."""
     parts: dict[str, dict[str, Any]] = defaultdict(dict)
     for (resource, stage), seconds in timeline.busy_times.items():
-        stream = next((name for name, of in _STREAMS.items() if of == resource), None)
-        if stream is None and resource not in set(Resource):
-            stream = _COLLECTIVES  # those of process groups
-        if stream is not None:
-            name = STAGE_NAMES[stage]
-            parts[stream][name] = parts[stream].get(name, 0.0) + seconds
-    parts[_COLLECTIVES][WAITING] = timeline.waiting_times
-    parts["compute"][_IDLE] = timeline.idle_times
+        if resource in _STREAMS or resource not in set(Resource):
+            parts[_stream_name(resource)][STAGE_NAMES[stage]] = seconds
+    for resource, seconds in timeline.waiting_by_stream.items():
+        parts[_stream_name(resource)][WAITING] = seconds
+    parts[_stream_name(Resource.COMPUTE)][_IDLE] = timeline.idle_times
     for stream, by_part in parts.items():
         for order, name in enumerate(_COLORS):
             for rank, seconds in enumerate(np.asarray(by_part.get(name, ())).tolist()):
@@ -135,6 +132,11 @@ def _rank_rows(timeline: Timeline) -> Iterator[dict[str, Any]]:
                         "text": duration(seconds),
                         "order": order,
                     }
+
+
+def _stream_name(resource: str) -> str:
+    """Return what a stream is called on the chart: process groups' streams are collectives'."""
+    return _STREAMS.get(resource, f"collectives ({resource.replace('_', ' ')})")
 
 
 def shown_ranks(timeline: Timeline) -> tuple[int, ...]:

@@ -62,8 +62,9 @@ def _step_panels(planned: "Planned", timeline: Timeline) -> Iterator[Panel]:
     )
     yield Panel(
         title="Ranks",
-        note="Time on three streams of every rank. They run side by side, so they do not add "
-        "up; what is missing to the step is idle. Waiting is for slower ranks.",
+        note="Time on the streams of every rank: of each process group, of compute, of the "
+        "host. They run side by side, so they do not add up; what is missing to the step is idle. "
+        "Waiting is for slower ranks.",
         chart=ranks_spec(timeline),
     )
     yield Panel(

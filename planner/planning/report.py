@@ -3,15 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, TableSharding
 from costmodel.domain.workload import Workload
 from costmodel.memory.rank_memory import RankMemory, memory_per_rank, usable_bytes
-from costmodel.step.graph import Resource, Stage
-from costmodel.step.timeline import Timeline
+from costmodel.step.graph import NodeKind, Stage
+from costmodel.step.timeline import DEVICE_KINDS, Array, Timeline
 from costmodel.uncertainty.error_model import is_calibrated
 from planner.planning.extrapolation import Extrapolation, extrapolations
 from planner.planning.notes import notes_on
@@ -23,23 +21,23 @@ COLLECTIVE_STAGES = (Stage.ALL_TO_ALL, Stage.REDUCE_SCATTER, Stage.ALL_GATHER, S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReport:
-    """What one rank does during a step."""
+    """What one rank does during a step: each time is no more than the step.
+
+    What runs at the same time, on several streams, counts once.
+    """
 
     rank: int
+    lookup: Seconds
+    """Forward or backward lookups at work."""
     lookup_forward: Seconds
     lookup_backward: Seconds
     communication: Seconds
-    """Collectives at work, from when their last member is ready."""
+    """At least one collective at work, from when its last member is ready."""
     waiting: Seconds
-    """Collectives that wait for slower ranks."""
+    """At least one collective waits for slower ranks."""
     idle: Seconds
     """The compute stream does nothing."""
     memory: RankMemory
-
-    @property
-    def lookup(self) -> Seconds:
-        """Forward and backward lookups."""
-        return self.lookup_forward + self.lookup_backward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,28 +249,22 @@ def make_report(
 
 def rank_reports(timeline: Timeline, memory: Sequence[RankMemory]) -> tuple[RankReport, ...]:
     """Return what every rank does in the last step of a timeline."""
-    busy = {stage: np.zeros(len(memory)) for stage in Stage}
-    for (resource, stage), seconds in timeline.busy_times.items():
-        if resource != Resource.COMPUTE or stage not in COLLECTIVE_STAGES:  # a CPU's core copies
-            busy[stage] += seconds
-    columns = (
-        busy[Stage.LOOKUP_FORWARD],
-        busy[Stage.LOOKUP_BACKWARD],
-        np.sum([busy[stage] for stage in COLLECTIVE_STAGES], axis=0),
-        timeline.waiting_times,
-        timeline.idle_times,
-    )
+    groups = [group for group in timeline.graph.groups() if group.first.kind in DEVICE_KINDS]
+
+    def work(*stages: Stage, kinds: Sequence[NodeKind] = DEVICE_KINDS) -> Array:
+        some = [each for each in groups if each.first.stage in stages and each.first.kind in kinds]
+        return timeline.work_times(some)
+
+    columns = {
+        "lookup": work(Stage.LOOKUP_FORWARD, Stage.LOOKUP_BACKWARD),
+        "lookup_forward": work(Stage.LOOKUP_FORWARD),
+        "lookup_backward": work(Stage.LOOKUP_BACKWARD),
+        "communication": work(*COLLECTIVE_STAGES, kinds=(NodeKind.COLLECTIVE,)),
+        "waiting": timeline.waiting_times,
+        "idle": timeline.idle_times,
+    }
+    by_rank = zip(*(column.tolist() for column in columns.values()), strict=True)
     return tuple(
-        RankReport(
-            rank=rank,
-            lookup_forward=forward,
-            lookup_backward=backward,
-            communication=communication,
-            waiting=waiting,
-            idle=idle,
-            memory=held,
-        )
-        for rank, (held, forward, backward, communication, waiting, idle) in enumerate(
-            zip(memory, *(column.tolist() for column in columns), strict=True)
-        )
+        RankReport(rank=rank, memory=held, **dict(zip(columns, times, strict=True)))
+        for rank, (held, times) in enumerate(zip(memory, by_rank, strict=True))
     )

@@ -59,7 +59,7 @@ class CommunicationTimes:
     exposed: Seconds
     """Communicating while nothing computes."""
     waiting: Seconds
-    """Waiting for other ranks."""
+    """Waiting for other ranks in at least one collective."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,15 +155,17 @@ def _streams(timeline: Timeline, rank: int, nodes: Sequence[int]) -> list[Stream
 def _communication(timeline: Timeline, rank: int, nodes: Sequence[int]) -> CommunicationTimes:
     work: list[tuple[Seconds, Seconds]] = []
     collectives: list[tuple[Seconds, Seconds]] = []
-    waiting = 0.0
+    waits: list[tuple[Seconds, Seconds]] = []
     for index in nodes:
         span = (timeline.starts[index], timeline.ends[index])
         if timeline.graph.nodes[index].kind is NodeKind.COLLECTIVE:
             collectives.append(span)
-            waiting += max(0.0, timeline.starts[index] - timeline.ready[index])
+            waits.append((min(timeline.ready[index], span[0]), span[0]))
         else:
             work.append(span)
-    total = sum(end - start for start, end in union(collectives))
+    total, waiting = (
+        sum(end - start for start, end in union(spans)) for spans in (collectives, waits)
+    )
     hidden = _overlap(union(collectives), union(work))
     return CommunicationTimes(rank=rank, hidden=hidden, exposed=total - hidden, waiting=waiting)
 

@@ -128,7 +128,8 @@ def _merged(streams: Sequence[StreamUse]) -> list[StreamUse]:
                 if any(name in use.busy for use in rest)
             }
             idle = min(use.idle for use in rest)
-            merged.append(StreamUse(rank=rank, stream="others", busy=busy, waiting=0.0, idle=idle))
+            name = f"{len(rest)} others" if len(rest) > 1 else rest[0].stream
+            merged.append(StreamUse(rank=rank, stream=name, busy=busy, waiting=0.0, idle=idle))
     return merged
 
 

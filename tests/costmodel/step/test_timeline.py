@@ -6,15 +6,12 @@ ends at 6 s. Two like steps follow each other.
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
-from machines import topology
-from plans import plan, table, workload
+from strategies import Case, cases
 
-from costmodel.domain.plan import ShardingType
 from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Stage
 from costmodel.step.program_timeline import plan_timeline
 from costmodel.step.simulator import simulate
-from costmodel.step.timeline import Timeline
+from costmodel.step.timeline import Array, Timeline
 
 
 def timeline(num_steps: int = 2) -> Timeline:
@@ -78,6 +75,28 @@ def test_idle_is_what_the_compute_stream_does_not_use() -> None:
     assert made.idle_times.tolist() == [2.0, 4.0]
 
 
+def test_collectives_that_wait_at_once_are_waited_for_once() -> None:
+    """Rank 1 is at two collectives from 1 s on, and rank 0 from 3 s on."""
+    nodes: list[Node] = []
+    for rank, seconds in enumerate((3.0, 1.0)):
+        first = len(nodes)
+        nodes += [
+            Node("lookup", NodeKind.KERNEL, Stage.LOOKUP_FORWARD, rank, "compute", seconds),
+            Node("inputs", NodeKind.COLLECTIVE, Stage.INPUT_DIST, rank, "world", 2.0,
+                 after=(first,), collective=0),
+            Node("outputs", NodeKind.COLLECTIVE, Stage.ALL_TO_ALL, rank, "intra_node", 1.0,
+                 after=(first,), collective=1),
+        ]  # fmt: skip
+    made = simulate(ExecutionGraph(nodes=nodes, world_size=2))
+    assert made.waiting_times.tolist() == [0.0, 2.0]
+    assert {name: each.tolist() for name, each in made.waiting_by_stream.items()} == {
+        "world": [0.0, 2.0], "intra_node": [0.0, 2.0],
+    }  # fmt: skip
+    exchanged = [each for each in made.graph.groups() if each.first.collective is not None]
+    assert made.work_times(exchanged).tolist() == [2.0, 2.0]  # 3 to 5 s, and 3 to 4 s
+    assert made.work_times([]).tolist() == [0.0, 0.0]
+
+
 def test_time_between_launch_and_kernel_is_the_host_s() -> None:
     nodes = [
         Node("launch", NodeKind.HOST, Stage.HOST, 0, "main", 1.0),
@@ -88,13 +107,19 @@ def test_time_between_launch_and_kernel_is_the_host_s() -> None:
     assert made.breakdown() == {Stage.DENSE_FORWARD: 2.0, Stage.HOST: 1.5}
 
 
-@given(st.sampled_from(list(ShardingType)), st.sampled_from([(1, 1), (2, 2), (4, 2)]))
-def test_no_resource_works_longer_than_the_step(kind: ShardingType, ranks: tuple[int, int]) -> None:
-    where, work = topology(*ranks), workload(table())
-    made = plan_timeline(work, where, plan(work, where, {"t": (kind, (0,))}))
-    for rank in range(where.world_size):
-        for stages in made.busy(rank).values():
-            assert sum(stages.values()) <= made.step_time * (1 + 1e-9)
-        assert 0 <= made.idle_times[rank] <= made.step_time
-        assert made.waiting_times[rank] >= 0
-    assert sum(made.breakdown().values()) == pytest.approx(made.step_time)
+@given(cases())
+def test_a_stream_works_waits_and_is_idle_for_a_step(case: Case) -> None:
+    made = plan_timeline(*case)
+    most = made.step_time * (1 + 1e-9)
+    streams: dict[str, Array] = {}
+    for (stream, _), seconds in made.busy_times.items():
+        assert (seconds >= 0).all()
+        streams[stream] = streams.get(stream, 0.0) + seconds
+    for stream, seconds in made.waiting_by_stream.items():
+        streams[stream] = streams[stream] + seconds
+        assert (seconds <= made.waiting_times * (1 + 1e-9)).all()
+    assert all((seconds <= most).all() for seconds in streams.values())
+    assert streams["compute"] + made.idle_times == pytest.approx(made.step_time)
+    assert (made.waiting_times <= most).all()
+    together = sum(made.waiting_by_stream.values(), start=0.0 * made.waiting_times)
+    assert (made.waiting_times <= together + 1e-15).all()
