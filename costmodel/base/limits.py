@@ -33,6 +33,8 @@ MOST_BINS = 64
 """Bins of a reuse histogram: the last one is of 2^63 hits."""
 MOST_RANGES = 1_000_000
 """Ranges of rows whose share of the lookups is known."""
+MOST_BYTES = 1e21
+"""Memory of a machine: that of millions of data centres."""
 LONGEST_NAME = 1_000
 """Characters of a table's name."""
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from costmodel.base.limits import LONGEST_NAME, MOST_COLUMNS, MOST_RANKS, MOST_ROWS
+from costmodel.base.limits import LONGEST_NAME, MOST_BYTES, MOST_COLUMNS, MOST_RANKS, MOST_ROWS
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from planner.files.workload_schema import WorkloadFile
 
@@ -12,6 +12,7 @@ Rows = Annotated[int, Field(ge=0, le=MOST_ROWS)]
 Rank = Annotated[int, Field(ge=0, lt=MOST_RANKS)]
 Ranks = Annotated[int, Field(ge=1, le=MOST_RANKS)]
 Time = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Size = Annotated[float, Field(ge=0, le=MOST_BYTES, allow_inf_nan=False)]
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 
@@ -90,6 +91,17 @@ class TorchRecEntry(_Open):
     """By the table's name in this file."""
 
 
+class MemoryEntry(_Open):
+    """The memory that a plan was made under, as a cap or a reservation left it."""
+
+    rank_bytes: Size
+    """HBM of a rank (memory, on a CPU); where ranks differ, of the one that has most."""
+    host_bytes: Size
+    """Memory of a node's host."""
+    withheld_bytes: tuple[Size, ...] = Field(default=(), strict=False, max_length=MOST_RANKS)
+    """What each rank lacks of `rank_bytes`; empty: nothing."""
+
+
 class PlanDocument(_Open):
     """A plan and where it comes from, without the embedded workload."""
 
@@ -106,6 +118,8 @@ class PlanDocument(_Open):
     """Where the search started."""
     step_time_s: Time | None = None
     """The step time that was predicted when the plan was made."""
+    memory: MemoryEntry | None = None
+    """The memory that it was made under, where not the profile's; plans are judged by it."""
     torchrec: TorchRecEntry | None = None
     """What only a TorchRec plan needs; `planner plan --from-torchrec` writes it."""
     tables: list[TableEntry]

@@ -22,6 +22,7 @@ from costmodel.domain.plan import (
 from costmodel.domain.workload import Workload
 from planner.files.disk import read_text, source_name
 from planner.files.kinds import FileKind, check_kind
+from planner.files.plan_memory import PlanMemory
 from planner.files.profiles import load_profile, profile_names
 from planner.files.source import Document, looks_like_json, parse_json, parse_yaml
 from planner.files.validator import Validator, in_order
@@ -45,6 +46,8 @@ class PlanFile:
     seed: int | None = None
     step_time: Seconds | None = None
     """As predicted when the plan was made."""
+    memory: PlanMemory | None = None
+    """The memory that the plan was made under; None: the profile's."""
     torchrec: Mapping[str, Any] | None = None
     """Where in a TorchRec model the tables live, if known (``plan_schema.TorchRecEntry``)."""
 
@@ -92,8 +95,24 @@ def load_plan_hardware(file: PlanFile) -> HardwareProfile:
         raise InputError("plan", (Problem(message=message, hint=hint),)) from None
 
 
+def planned_topology(file: PlanFile) -> Topology:
+    """Return what a plan was made for: its ranks on its profile, with the memory of that time.
+
+    Raises
+    ------
+    UnknownNameError, InputError
+        The profile is not there, or cannot be used.
+
+    """
+    hardware, memory = load_plan_hardware(file), file.memory
+    if memory is None:
+        return topology_of(file, hardware)
+    made_for = topology_of(file, memory.limit(hardware))
+    return replace(made_for, withheld_bytes=memory.withheld_bytes)
+
+
 def topology_of(file: PlanFile, hardware: HardwareProfile) -> Topology:
-    """Return the ranks a plan is for, on a machine."""
+    """Return the ranks a plan is for, on a machine and with all its memory."""
     return Topology(
         hardware=hardware,
         world_size=file.plan.world_size,
@@ -122,6 +141,7 @@ def dump_plan_file(plan_file: PlanFile) -> dict[str, Any]:
         "world_size": plan_file.plan.world_size,
         "local_world_size": plan_file.plan.local_world_size,
         "tables": [table_data(table) for table in plan_file.plan.tables],
+        **({} if plan_file.memory is None else {"memory": plan_file.memory.to_dict()}),
         **({} if plan_file.torchrec is None else {"torchrec": plan_file.torchrec}),
         "workload": workload_data(plan_file.workload),
     }
@@ -227,7 +247,7 @@ def _plan_file(document: Document, workload: Workload) -> PlanFile:
         world_size=values["world_size"],
         local_world_size=values["local_world_size"],
     )
-    torchrec = values.get("torchrec")
+    memory, torchrec = values.get("memory"), values.get("torchrec")
     _check_hardware(document, values["hardware"])
     return PlanFile(
         plan=plan,
@@ -236,6 +256,7 @@ def _plan_file(document: Document, workload: Workload) -> PlanFile:
         sharder=values.get("sharder"),
         seed=values.get("seed"),
         step_time=values.get("step_time_s"),
+        memory=memory and PlanMemory(**memory.model_dump()),
         torchrec=torchrec and torchrec.model_dump(exclude_none=True),
     )
 
@@ -276,6 +297,10 @@ def _check_ranks(validator: Validator, values: Mapping[str, Any]) -> None:
     if world % local:
         message = f"world_size {world} is not a multiple of local_world_size {local}"
         validator.note(message, ("local_world_size",))
+    memory = values.get("memory")
+    if memory is not None and len(memory.withheld_bytes) not in {0, world}:
+        message = f"`withheld_bytes` needs {world} numbers, got {len(memory.withheld_bytes)}"
+        validator.note(message, ("memory", "withheld_bytes"), hint="one for each rank")
     for number, table in enumerate(values["tables"]):
         for index, shard in enumerate(table.shards):
             path, last = ("tables", number, "shards", index), shard.rank + shard.num_ranks - 1

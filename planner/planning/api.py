@@ -72,6 +72,7 @@ class Planned(PlannedViews):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``plan.json``: the report, and the workload it is about."""
+        from planner.files.plan_memory import PlanMemory
         from planner.files.plans import PlanFile, dump_plan_file
         from planner.planning.report_data import numbers_data
 
@@ -83,6 +84,7 @@ class Planned(PlannedViews):
             sharder=search.sharder if search else None,
             seed=search.seed if search else None,
             step_time=self.report.step_time,
+            memory=PlanMemory.of(self.topology, self.hardware_name),
             torchrec=self.torchrec,
         )
         written = dump_plan_file(file)
@@ -283,9 +285,9 @@ def load_plan(path: str | Path) -> Planned:
 
 def judge(file: "PlanFile") -> Planned:
     """Check a plan that comes from elsewhere, and predict its step."""
-    from planner.files.plans import load_plan_hardware, topology_of
+    from planner.files.plans import planned_topology
 
-    topology = topology_of(file, load_plan_hardware(file))
+    topology = planned_topology(file)
     check_plan(file.workload, topology, file.plan)
     check_memory(file.workload, topology, file.plan)
     timeline = _simulated(file.workload, topology, file.plan)

@@ -83,7 +83,8 @@ def _more_gpus(workload: Workload, topology: Topology) -> Iterator[Variant]:
 def on_gpus(topology: Topology, gpus: int) -> Topology:
     """Return a topology with so many GPUs in all, on as few of its nodes as hold them.
 
-    Several nodes show how many GPUs each has; a single one may have more than are used.
+    Several nodes show how many GPUs each has; a single one may have more than are used. Where ranks
+    have different memory, all have that of the poorest.
 
     Raises
     ------
@@ -94,7 +95,10 @@ def on_gpus(topology: Topology, gpus: int) -> Topology:
     hardware, local = topology.hardware, topology.local_world_size
     per_node = local if topology.num_nodes > 1 else max(hardware.gpus_per_node, local)
     nodes = node_count(gpus, None, replace(hardware, gpus_per_node=per_node))
-    return replace(topology, world_size=gpus, local_world_size=gpus // nodes)
+    withheld = (max(topology.withheld_bytes),) * gpus if topology.withheld_bytes else ()
+    return replace(
+        topology, world_size=gpus, local_world_size=gpus // nodes, withheld_bytes=withheld
+    )
 
 
 def _any_type(workload: Workload, topology: Topology) -> Iterator[Variant]:

@@ -14,6 +14,7 @@ from costmodel.domain.plan import TableSharding
 from costmodel.domain.validity import allowed_kernels
 from costmodel.domain.workload import EmbeddingTable, Workload
 from planner.files.disk import write_text
+from planner.files.plan_memory import PlanMemory
 from planner.files.plans import PlanFile, dump_plan_file, load_plan_file, plan_text
 from planner.torchrec.exchange import (
     DEVICE,
@@ -176,6 +177,7 @@ def save_plan(path: str | Path, solution: "Solution") -> None:
         hardware=solution.hardware,
         sharder=solution.sharder,
         step_time=solution.step_time,
+        memory=PlanMemory.of(solution.topology, solution.hardware),
         torchrec=besides,
     )
     write_text(path, plan_text(dump_plan_file(file)))

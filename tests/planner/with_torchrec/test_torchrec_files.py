@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -7,7 +8,12 @@ pytest.importorskip("torchrec", reason="torchrec is not installed")
 import torch
 import torchrec_cases
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
-from torchrec.distributed.planner.types import ParameterConstraints
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+from torchrec.distributed.planner.types import (
+    CustomTopologyData,
+    ParameterConstraints,
+    Topology,
+)
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import CacheParams
 from torchrec_cases import (
@@ -36,6 +42,9 @@ from planner.torchrec import (
 )
 
 SHARDERS = [EmbeddingBagCollectionSharder()]
+UNEVEN = CustomTopologyData(
+    data={"ddr_cap": [64 * 2**30] * 2, "hbm_cap": [40 * 2**30, 60 * 2**30]}, world_size=2
+)
 
 
 @pytest.fixture
@@ -167,3 +176,30 @@ def test_another_models_tables_are_refused(file: Path) -> None:
     module.embedding_bag_configs()[0].num_embeddings = 99
     with pytest.raises(PlanMismatchError, match="table `t0` is 99 x 8 in the model, 13 x 8 in"):
         load_torchrec_plan(file, module, SHARDERS)
+
+
+@pytest.mark.parametrize(
+    ("topology", "settings"),
+    [
+        (Topology(world_size=2, compute_device="cuda", hbm_cap=120 * 2**30), {}),
+        (Topology(world_size=2, compute_device="cuda", hbm_cap=20 * 2**30), {}),
+        (
+            Topology(world_size=2, compute_device="cuda", hbm_cap=80 * 2**30),
+            {"storage_reservation": FixedPercentageStorageReservation(0.9)},
+        ),
+        (Topology(world_size=2, compute_device="cuda", custom_topology_data=UNEVEN), {}),
+    ],
+    ids=["above the profile's", "below it", "a reservation", "uneven ranks"],
+)
+def test_a_file_is_judged_by_the_memory_that_its_plan_was_made_under(
+    tmp_path: Path, topology: Topology, settings: dict[str, Any]
+) -> None:
+    made = IterationTimePlanner(
+        topology, 64, hardware="a100-sxm-80gb", timeout_seconds=0.1, **settings
+    )
+    made.plan(embedding_bags(), SHARDERS)
+    assert made.solution is not None
+    save_plan(tmp_path / "plan.json", made.solution)
+    loaded = planner.load_plan(tmp_path / "plan.json")
+    assert loaded.topology == made.solution.topology
+    assert loaded.report.step_time == pytest.approx(made.solution.step_time)
