@@ -35,6 +35,12 @@ MOST_RANGES = 1_000_000
 """Ranges of rows whose share of the lookups is known."""
 MOST_BYTES = 1e21
 """Memory of a machine: that of millions of data centres."""
+MOST_SHARE = 1e18
+"""Of shares that need not add up to 1, so that counts will do."""
+MOST_COUNTED = 10**12
+"""Measurements, or calls of an operator: a year of them, one every 30 microseconds."""
+MOST_ERROR = 10.0
+"""Relative error of a model: beyond it the model says nothing, and random factors overflow."""
 LONGEST_NAME = 1_000
 """Characters of a table's name."""
 

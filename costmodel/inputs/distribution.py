@@ -101,7 +101,7 @@ def _bin_edges(bin_: int) -> tuple[float, float]:
 
 
 def _are_shares(shares: tuple[float, ...]) -> bool:
-    usable = bool(shares) and all(0 <= share <= _LARGEST_SHARE for share in shares)
+    usable = bool(shares) and all(0 <= share <= limits.MOST_SHARE for share in shares)
     return usable and sum(shares) >= _SMALLEST_SUM
 
 
@@ -111,8 +111,8 @@ def _check_lookups(num_lookups: float) -> None:
     check_at_most("num_lookups", num_lookups, limits.MOST_LOOKUPS)
 
 
-_LARGEST_SHARE, _SMALLEST_SUM = 1e18, 1e-18
-"""Shares need not add up to 1, so that counts will do; beyond these they would overflow."""
+_SMALLEST_SUM = 1e-18
+"""Shares need not add up to 1, so that counts will do; below this they would overflow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import isotonic_regression, least_squares
 
+from costmodel.base.limits import MOST_ERROR
+
 Array: TypeAlias = NDArray[np.float64]
 Form: TypeAlias = Callable[[Array], Array]
 """Seconds of sizes in bytes."""
@@ -73,14 +75,15 @@ def accuracy(errors: Array) -> Accuracy:
     """Sum up signed relative errors.
 
     The paper's code adds a tiny number before it takes logarithms; here 1e-4, a hundredth of a
-    percent, below which no measurement repeats.
+    percent, below which no measurement repeats. Median and percentile are no more than a profile
+    may say (``MOST_ERROR``).
     """
     size = np.abs(errors)
     return Accuracy(
-        median=rounded(float(np.median(size))),
+        median=rounded(min(MOST_ERROR, float(np.median(size)))),
         mape=rounded(float(np.mean(size))),
         gmae=rounded(float(np.exp(np.mean(np.log(size + 1e-4))))),
-        p90=rounded(float(np.quantile(size, 0.9))),
+        p90=rounded(min(MOST_ERROR, float(np.quantile(size, 0.9)))),
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Optimizer, Pooling
+from planner.files.json_text import dump_json
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -167,13 +168,13 @@ KINDS: Kinds = {
 
 def point_data(point: Point) -> dict[str, Any]:
     """Return a point as JSON has it: lists, numbers and names."""
-    data: dict[str, Any] = json.loads(json.dumps(asdict(point)))
+    data: dict[str, Any] = json.loads(dump_json(asdict(point)))
     return data
 
 
 def point_key(point: Point) -> str:
     """Return what tells a point from all others, the same in every run."""
-    return f"{point.family} {json.dumps(point_data(point), sort_keys=True)}"
+    return f"{point.family} {dump_json(point_data(point), only_ascii=True, sort_keys=True)}"
 
 
 def read_point(family: str, data: object, kinds: Kinds = KINDS) -> Point:

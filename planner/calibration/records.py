@@ -13,7 +13,6 @@ cut off, or is spoilt, is left out when the file is read, and costs that point o
 a run, the next goes on from there.
 """
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -34,7 +33,7 @@ from planner.calibration.points import (
 )
 from planner.calibration.timing import Timing
 from planner.files.disk import file_error, os_reason, read_bytes, write_bytes
-from planner.files.json_text import load_json
+from planner.files.json_text import dump_json, load_json
 
 _LARGEST = 2**60
 """Bytes, rows, samples of a point."""
@@ -59,7 +58,7 @@ class Record:
         """Return the record as one line of JSON."""
         data = asdict(self)
         data["point"] = point_data(self.point)
-        return json.dumps({"family": self.point.family, **data})
+        return dump_json({"family": self.point.family, **data}, only_ascii=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +72,7 @@ class Failure:
     def line(self) -> str:
         """Return the failure as one line of JSON."""
         data = {"point": point_data(self.point), "failure": self.reason}
-        return json.dumps({"family": self.point.family, **data})
+        return dump_json({"family": self.point.family, **data}, only_ascii=True)
 
 
 def record_of(point: Point, timings: Mapping[str, Timing], *, each: int = 1) -> Record:
@@ -159,7 +158,7 @@ class MeasurementJournal:
         data = read_bytes(path) if path.exists() else b""
         whole = data[: data.rfind(b"\n") + 1]
         if whole != data or not whole:
-            first = json.dumps({"machine": dict(machine)}) + "\n"
+            first = dump_json({"machine": dict(machine)}, only_ascii=True) + "\n"
             write_bytes(path, whole or first.encode())
 
     def append(self, record: Record | Failure) -> None:

@@ -232,6 +232,6 @@ def _failed(error: PlannerError, *, as_json: bool) -> int:
 
 
 def _echo_json(error: object) -> None:
-    import json
+    from planner.files.json_text import dump_json
 
-    click.echo(json.dumps({"schema_version": 1, "error": error}, indent=2, ensure_ascii=False))
+    click.echo(dump_json({"schema_version": 1, "error": error}, indent=2))

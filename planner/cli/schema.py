@@ -12,10 +12,10 @@ from planner.show.output import Output
 @output_options
 def command(kind: str, *, output: Output) -> None:
     """Print the JSON Schema of a file, for editors that check and complete YAML."""
-    import json
+    from planner.files.json_text import dump_json
 
     found = schema(kind)
     if output.json:
         output.data({"kind": kind, "schema": found})
     else:
-        click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        click.echo(dump_json(found, indent=2))

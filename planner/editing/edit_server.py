@@ -1,6 +1,5 @@
 """The server behind the page: this machine only, and only who knows the token of its address."""
 
-import json
 from hmac import compare_digest
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,7 +11,7 @@ from typing import Any
 from costmodel.base.errors import PlannerError
 from planner.editing.edit_page import edit_page
 from planner.editing.edits import EditSession
-from planner.files.json_text import load_json
+from planner.files.json_text import dump_json, load_json
 
 ADDRESS = "127.0.0.1"
 MOST_BYTES = 2**16
@@ -100,7 +99,7 @@ class EditHandler(BaseHTTPRequestHandler):
             answer, status = {"error": str(error)}, HTTPStatus.CONFLICT
         except (LookupError, TypeError, ValueError):
             answer, status = {"error": "not a request of this page"}, HTTPStatus.BAD_REQUEST
-        self._send(status, json.dumps(answer).encode(), "application/json")
+        self._send(status, dump_json(answer).encode(), "application/json")
 
     def _is_ours(self) -> bool:
         """Return whether a request comes from the page, not from another site's.

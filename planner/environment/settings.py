@@ -151,11 +151,18 @@ def _read(path: Path) -> Mapping[str, str]:
     ]
     if problems:
         raise InputError(str(path), problems)
-    return {name: _text(value) for name, value in data.items()}
+    return {name: _text(name, value, path) for name, value in data.items()}
 
 
-def _text(value: object) -> str:
-    return shown(value) if isinstance(value, int) and abs(value) >= 10**20 else str(value)
+def _text(name: str, value: object, path: Path) -> str:
+    """Return a setting as flags and variables have it: only texts and numbers are any."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return shown(value) if abs(value) >= 10**20 else str(value)
+    given = {bool: "true or false", list: "a list", dict: "a table"}.get(type(value), "a time")
+    message = f"{name} must be a text or a number, got {given}"
+    raise InputError(str(path), (Problem(message=message),))
 
 
 def _parsed(name: str, text: str, source: str) -> object:

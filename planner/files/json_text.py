@@ -1,4 +1,4 @@
-"""JSON of unknown origin: numbers of a size that can be reckoned with, nesting that ends."""
+"""JSON of unknown origin, whose numbers and nesting have bounds; and JSON of ours."""
 
 import json
 import re
@@ -24,6 +24,32 @@ def load_json(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON
         return json.loads(text, parse_int=_whole if long else None)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def dump_json(
+    data: object,
+    *,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    only_ascii: bool = False,
+    sort_keys: bool = False,
+) -> str:
+    """Return plain data as JSON, as all JSON of ours is made.
+
+    Raises
+    ------
+    ValueError
+        A number is none that JSON has (NaN, infinity): a bug of whoever reckoned it.
+
+    """
+    return json.dumps(
+        data,
+        indent=indent,
+        separators=separators,
+        ensure_ascii=only_ascii,
+        sort_keys=sort_keys,
+        allow_nan=False,
+    )
 
 
 def _whole(digits: str) -> int:

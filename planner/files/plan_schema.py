@@ -11,7 +11,8 @@ from planner.files.workload_schema import WorkloadFile
 Rows = Annotated[int, Field(ge=0, le=MOST_ROWS)]
 Rank = Annotated[int, Field(ge=0, lt=MOST_RANKS)]
 Ranks = Annotated[int, Field(ge=1, le=MOST_RANKS)]
-Time = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Time = Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False)]
+"""Of a step: from a nanosecond to decades. What divides by it is finite."""
 Size = Annotated[float, Field(ge=0, le=MOST_BYTES, allow_inf_nan=False)]
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Name = Annotated[str, Field(max_length=LONGEST_NAME)]
@@ -59,7 +60,7 @@ class CacheEntry(_Open):
     """A table's ``CacheParams``, but for its load factor."""
 
     algorithm: str | None = None
-    reserved_memory: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    reserved_memory: Size | None = None
     precision: str | None = None
     prefetch_pipeline: bool | None = None
 

@@ -1,6 +1,5 @@
 """Plan files: a sharding plan with the workload it was made for, as JSON."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ from costmodel.domain.plan import (
 )
 from costmodel.domain.workload import Workload
 from planner.files.disk import read_text, source_name
+from planner.files.json_text import dump_json
 from planner.files.kinds import FileKind, check_kind
 from planner.files.plan_memory import PlanMemory
 from planner.files.profiles import load_profile, profile_names
@@ -197,7 +197,7 @@ def _block(value: Any, indent: int) -> str:  # noqa: ANN401 - plain JSON data
 
 
 def _json(value: Any) -> str:  # noqa: ANN401 - plain JSON data
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return dump_json(value)
 
 
 def _document(text: str, source: str) -> Document:
@@ -226,7 +226,7 @@ def _check_is_plan(document: Document) -> None:
             hint="plan files are written by `planner plan`",
         )
     elif repr(given := data.get("schema_version")) != repr(SCHEMA_VERSION):  # nor true, nor 1.0
-        message = f"schema_version is {json.dumps(given)}, and this planner reads {SCHEMA_VERSION}"
+        message = f"schema_version is {dump_json(given)}, and this planner reads {SCHEMA_VERSION}"
         problem = document.problem(message, ("schema_version",), hint="plan again")
     if problem:
         raise InputError(document.source, (problem,), document.text)

@@ -16,6 +16,7 @@ from pydantic.config import JsonDict
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
+from costmodel.base.limits import MOST_COUNTED, MOST_ERROR
 from costmodel.base.units import US
 from costmodel.domain.families import OtherFamily
 from costmodel.domain.hardware import (
@@ -128,11 +129,12 @@ Positive = Annotated[float, _si(NUMBER, above_zero=True)]
 Efficiency = Annotated[float, _si(NUMBER, above_zero=True, most=10)]
 """A share that fits may put somewhat above 1, but a percentage is a mistake."""
 Share = Annotated[float, _si(NUMBER, most=1)]
-Relative = Annotated[float, _si(NUMBER)]
+Relative = Annotated[float, _si(NUMBER, most=MOST_ERROR)]
 """A relative error."""
-Range = Annotated[list[float], AfterValidator(_range), _counted(2)]
+Extent = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
+Range = Annotated[list[Extent], AfterValidator(_range), _counted(2)]
 Some = Annotated[int, Field(ge=1, le=2**31)]
-Points = Annotated[int, Field(ge=0)]
+Points = Annotated[int, Field(ge=0, le=MOST_COUNTED)]
 Above0 = Annotated[float, Field(ge=LEAST, le=MOST, allow_inf_nan=False)]
 Microseconds = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
 

@@ -46,7 +46,7 @@ Int64 = Annotated[int, Field(le=2**63 - 1)]
 Width = Annotated[Int64, Field(json_schema_extra={"minimum": 1, "maximum": limits.MOST_WIDTH})]
 Rank = Annotated[Int64, Field(json_schema_extra={"minimum": 0, "maximum": limits.MOST_RANKS - 1})]
 Name = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": limits.LONGEST_NAME})]
-Share = Annotated[float, Field(json_schema_extra={"minimum": 0})]
+Share = Annotated[float, Field(json_schema_extra={"minimum": 0, "maximum": limits.MOST_SHARE})]
 Bins = Annotated[list[Share], Field(json_schema_extra={"maxItems": limits.MOST_BINS})]
 Ranges = Annotated[list[Share], Field(json_schema_extra={"maxItems": limits.MOST_RANGES})]
 
@@ -279,7 +279,8 @@ class Head(_WorkloadSection):
     """Standard deviation over ranks of the ids in a rank's batch, over their mean: all wait for the
     rank that has most. By default that of independent samples, by the tables' `pooling_std`."""
     restore_site: Int64 | None = Field(
-        default=_WORKLOAD["restore_site"], json_schema_extra={"minimum": 0}
+        default=_WORKLOAD["restore_site"],
+        json_schema_extra={"minimum": 0, "maximum": limits.MOST_LAYERS - 1},
     )
     """Layer of `top_mlp`, from 0 on, with whose gradient stashed weights begin to come back
     (`site_fqn`); by default with the exchange of the embeddings' gradients, the latest."""

@@ -1,9 +1,9 @@
 """One page of HTML with everything in it: headline, charts, tables; it opens from disk."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.files.json_text import dump_json
 from planner.pages.charts import VEGA, Spec, vega_bundle
 from planner.pages.tables import HtmlColumn, html_table, text
 
@@ -50,7 +50,7 @@ def html_page(title: str, headline: Sequence[tuple[str, str]], panels: Sequence[
 
 def script_data(data: object) -> str:
     """Return data as JSON that cannot end the element it stands in."""
-    dumped = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    dumped = dump_json(data, separators=(",", ":"), only_ascii=True)
     return dumped.replace("<", "\\u003c")
 
 

@@ -29,9 +29,9 @@ class Output:
 
     def data(self, data: Mapping[str, Any]) -> None:
         """Print one JSON object, with ``schema_version`` first."""
-        import json
+        from planner.files.json_text import dump_json
 
-        _echo(json.dumps({"schema_version": 1, **data}, indent=2, ensure_ascii=False) + "\n")
+        _echo(dump_json({"schema_version": 1, **data}, indent=2) + "\n")
 
     def lines(self, lines: Callable[[int], "Iterable[Text]"], file: TextIO | None = None) -> None:
         """Print styled lines, made for the width there is."""

@@ -1,22 +1,22 @@
 """The file of a sweep, ``sweep.json``: written after every point, read when it goes on."""
 
-import json
 import shlex
 from collections.abc import Iterable, Mapping
-from math import inf
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from costmodel.base.limits import MOST_ACCUMULATED, MOST_RANKS, MOST_SAMPLES
+from costmodel.base.limits import MOST_ACCUMULATED, MOST_BYTES, MOST_RANKS, MOST_SAMPLES
 from planner.files.disk import file_error, read_text
+from planner.files.json_text import dump_json
 from planner.sweeping.points import Sweep, SweepPoint
 from planner.sweeping.sweep_data import SCHEMA_VERSION, notes_data, point_data, sweep_data
 
 FILE = "sweep.json"
 _Time = Annotated[float, Field(gt=0, lt=1e9)]
-_Size = Annotated[float, Field(ge=0, lt=inf)]
+_Size = Annotated[float, Field(ge=0, le=MOST_BYTES)]
+_Gap = Annotated[float, Field(ge=0, le=1e18)]
 _Count = Annotated[int, Field(ge=1, le=MOST_RANKS)]
 
 
@@ -33,7 +33,7 @@ class _KeptPoint(BaseModel):
     expected_step_time_s: _Time | None
     step_time_low_s: _Time | None
     step_time_high_s: _Time | None
-    gap: _Size | None
+    gap: _Gap | None
     peak_memory_bytes: _Size | None
     usable_memory_bytes: _Size | None
     sharder: str | None
@@ -120,4 +120,4 @@ def sweep_text_file(sweep: Sweep, known: Mapping[str, SweepPoint]) -> str:
         "notes": notes_data((*sweep.points, *others)),
         "others": [point_data(point, on_front=False) for point in others],
     }
-    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+    return dump_json(data, indent=1) + "\n"

@@ -1,7 +1,6 @@
 """Planning every point of a grid, in parallel, and only what an earlier sweep left undone."""
 
 import hashlib
-import json
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from planner.environment.children import end_with, safe_path
 from planner.environment.interrupts import held_back, interruptible, told_by_another
 from planner.environment.settings import DEFAULT_HARDWARE
 from planner.files.disk import os_reason, write_text
+from planner.files.json_text import dump_json
 from planner.files.profiles import dump_profile, load_profile
 from planner.files.workload import load_workload
 from planner.files.workload_text import dump_workload
@@ -196,7 +196,7 @@ def _key(
     chosen = {f.name: repr(getattr(search, f.name)) for f in fields(search)}
     how = {name: value for name, value in chosen.items() if name not in _NOT_OF_THE_PLAN}
     parts = [dump_workload(workload), profile, name, world_size, sharder, version("shardwise"), how]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    return hashlib.sha256(dump_json(parts, only_ascii=True).encode()).hexdigest()[:16]
 
 
 def _planned_points(tasks: Sequence[_PointTask], search: Search) -> Iterator[SweepPoint]:

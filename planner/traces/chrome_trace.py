@@ -15,7 +15,6 @@ Perfetto (ec5d16b1), ``src/trace_processor/importers``: ``json/json_trace_tokeni
 
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -24,6 +23,7 @@ from costmodel.base.units import US, Seconds
 from costmodel.step.graph import HOST_THREADS, Node, NodeKind, Resource
 from costmodel.step.timeline import Timeline
 from planner.files.disk import write_text
+from planner.files.json_text import dump_json
 
 Event: TypeAlias = dict[str, Any]
 
@@ -84,7 +84,7 @@ def write_trace(timeline: Timeline, path: str | Path, steps: Iterable[StepSpan] 
 
 def trace_text(timeline: Timeline, steps: Iterable[StepSpan] = ()) -> str:
     """Return the trace as JSON, one event per line."""
-    head = json.dumps({
+    head = dump_json({
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
         "distributedInfo": {
@@ -93,9 +93,7 @@ def trace_text(timeline: Timeline, steps: Iterable[StepSpan] = ()) -> str:
             "world_size": timeline.graph.world_size,
         },
     })
-    events = ",\n".join(
-        json.dumps(event, ensure_ascii=False) for event in trace_events(timeline, steps)
-    )
+    events = ",\n".join(dump_json(event) for event in trace_events(timeline, steps))
     return f'{head[:-1]}, "traceEvents": [\n{events}\n]}}\n'
 
 

@@ -1,6 +1,5 @@
 """A timeline as one Chrome trace, or as a folder with one per rank."""
 
-import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from costmodel.step.timeline import Timeline
 from planner.files.disk import check_writable, file_error, make_folder, write_text
+from planner.files.json_text import dump_json
 from planner.traces.chrome_trace import Event, StepSpan, trace_events, write_trace
 
 
@@ -61,7 +61,7 @@ def write_traces(
             ],
         }
         file = folder / f"rank{rank}.json"
-        write_text(file, json.dumps(document, ensure_ascii=False))
+        write_text(file, dump_json(document))
         written.append(file)
     return written
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from costmodel.base.units import Seconds
+from planner.files.json_text import dump_json
 
 JOB_FILE = "job.json"
 NUM_BATCHES = 3
@@ -49,7 +50,7 @@ class Job:
 
     def write(self, folder: Path) -> None:
         """Write the job where the ranks look for it."""
-        (folder / JOB_FILE).write_text(json.dumps(asdict(self)), encoding="utf-8")
+        (folder / JOB_FILE).write_text(dump_json(asdict(self)), encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> "Job":
@@ -83,7 +84,7 @@ class RankResult:
 def write_results(folder: Path, rank: int, results: list[RankResult]) -> None:
     """Write what a rank measured, plan by plan."""
     path = folder / f"result_{rank}.json"
-    path.write_text(json.dumps([asdict(each) for each in results]), encoding="utf-8")
+    path.write_text(dump_json([asdict(each) for each in results]), encoding="utf-8")
 
 
 def read_results(folder: Path, rank: int) -> list[RankResult]:

@@ -46,3 +46,23 @@ def test_times() -> None:
     for text in ("", "s", "10h", "nan", "-1s", "inf"):
         with pytest.raises(ValueError, match="time"):
             parse_time(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "got"),
+    [
+        (f"[0x{'f' * 4000}]", "a list"), ("[1]", "a list"), ("{a = 1}", "a table"),
+        ("true", "true or false"), ("1979-05-27", "a time"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["seed", "hardware", "time_limit"])
+def test_settings_are_texts_and_numbers(tmp_path: Path, name: str, value: str, got: str) -> None:
+    (tmp_path / "planner.toml").write_text(f"{name} = {value}")
+    with pytest.raises(InputError, match=f"{name} must be a text or a number, got {got}"):
+        resolve({}, {"HOME": str(tmp_path)}, tmp_path)
+
+
+def test_a_number_that_is_too_long_is_refused_where_it_stands_alone(tmp_path: Path) -> None:
+    (tmp_path / "planner.toml").write_text(f"seed = 0x{'f' * 4000}")
+    with pytest.raises(InputError, match="seed: `a number of 4817 digits` is not a whole number"):
+        resolve({}, {"HOME": str(tmp_path)}, tmp_path)
