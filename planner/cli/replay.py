@@ -25,6 +25,13 @@ from planner.show.output import Output
     help="PyTorch execution traces of the same steps; by default those beside the TRACES.",
 )
 @click.option(
+    "--cycle",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Of a process that was profiled several times (`schedule(repeat=...)`): which time, from "
+    "1 on; by default the last.",
+)
+@click.option(
     "--what-if",
     "questions",
     multiple=True,
@@ -34,11 +41,12 @@ from planner.show.output import Output
 @trace_option
 @html_option
 @output_options
-def command(
+def command(  # noqa: PLR0913 - an argument per option
     traces: str,
     *,
     mode: str,
     execution: str | None,
+    cycle: int | None,
     questions: tuple[str, ...],
     trace: str | None,
     html: str | None,
@@ -55,7 +63,7 @@ def command(
         raise click.UsageError(f"`--what-if` and `--trace` need `--mode graph`, not `{mode}`")
     check_trace(trace)
     check_page(html, output)
-    report = replay_report(traces, mode=mode, execution=execution, questions=questions)
+    report = replay_report(traces, mode=mode, execution=execution, questions=questions, cycle=cycle)
     if output.json:
         output.data(replay_data(report))
     elif html != "-":

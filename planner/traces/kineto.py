@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 from costmodel.base.errors import InputError, Problem
@@ -33,6 +33,9 @@ from planner.traces.kineto_events import (
 from planner.traces.trace_files import Document, named_rank
 
 _STEP = re.compile(r"ProfilerStep\s*#\s*([0-9]{1,18})")
+_WORKER = re.compile(r"(.+)\.[0-9]+\.pt\.trace\.json(?:\.gz)?")
+"""Name of a file of ``torch.profiler.tensorboard_trace_handler``, which begins with its worker:
+by default the host and the process."""
 _TICK: Seconds = 1e-9
 """Nanosecond: no step is shorter."""
 MOST_LISTED = 8
@@ -55,15 +58,34 @@ class RankTrace:
     pid: int | None = None
     num_broken: int = 0
     """Events that were left out, for want of a time, a thread or a stream."""
+    is_named: bool = True
+    """Whether the trace, or its file's name, says the rank; otherwise files are numbered."""
+    cycle: int = 1
+    """Which of the profiler's cycles this is,"""
+    num_cycles: int = 1
+    """of so many that are there of the process (``schedule(repeat=...)``)."""
 
     @property
     def start(self) -> Seconds:
         """When the first event begins."""
         return min(self.calls[0].start, *(start for _, start, _ in self.steps[:1]))
 
+    @property
+    def span(self) -> tuple[Seconds, Seconds]:
+        """When the first event begins, and the last one ends."""
+        spans = [(start, end) for _, start, end in self.steps]
+        spans += [(call.start, call.end) for call in self.calls]
+        spans += [(activity.start, activity.end) for activity in self.activities]
+        return min(start for start, _ in spans), max(end for _, end in spans)
 
-def rank_traces(found: Sequence[tuple[str, Document]], path: str | Path) -> list[RankTrace]:
+
+def rank_traces(
+    found: Sequence[tuple[str, Document]], path: str | Path, cycle: int | None = None
+) -> list[RankTrace]:
     """Return the traces of all ranks that are among the JSON documents of a path, by rank.
+
+    Of a process that was profiled several times (``_cycles``) this is the given cycle, by default
+    the last one: the job is warmest then.
 
     Raises
     ------
@@ -86,12 +108,65 @@ def rank_traces(found: Sequence[tuple[str, Document]], path: str | Path) -> list
             problems.append(Problem(message=message))
         else:
             traces.append(trace)
+    if not problems:
+        processes = _cycles(traces)
+        problems += _lacking_cycle(processes, cycle)
+        traces = list(_of_one_cycle(processes, cycle))
     problems += _missing(traces) if not problems else []
     if problems or not traces:
         nothing = Problem(message="no profiler traces are in it, only execution traces")
         raise InputError(str(path), problems or [nothing])
     first = min(min(trace.start, trace.activities[0].start) for trace in traces)
     return sorted((_shifted(trace, -first) for trace in traces), key=lambda trace: trace.rank)
+
+
+def _cycles(traces: Sequence[RankTrace]) -> list[list[RankTrace]]:
+    """Return the traces of every process, in the order of time.
+
+    Those of one process that exclude each other in time are its profiler's cycles. A process is
+    told by its number, by the host or worker in its files' names (as ``tensorboard_trace_handler``
+    writes them), and by its rank where it is known.
+    """
+    by_process: dict[object, list[int]] = defaultdict(list)
+    for number, trace in enumerate(traces):
+        worker = _WORKER.fullmatch(Path(trace.source).name)
+        rank = trace.rank if trace.is_named else None
+        process = (rank, worker and worker[1], trace.pid) if trace.pid is not None else number
+        by_process[process].append(number)
+    found: list[list[int]] = []
+    for group in by_process.values():
+        spans = {number: traces[number].span for number in group} if len(group) > 1 else {}
+        in_time = sorted(group, key=spans.__getitem__) if spans else group
+        apart = all(spans[one][1] <= spans[other][0] for one, other in pairwise(in_time))
+        found += [in_time] if apart else [[number] for number in group]
+    return [[traces[number] for number in numbers] for numbers in sorted(found, key=min)]
+
+
+def _of_one_cycle(
+    processes: Sequence[Sequence[RankTrace]], cycle: int | None
+) -> Iterator[RankTrace]:
+    """Yield one cycle of every process; ranks that nothing says are numbered in order."""
+    for index, cycles in enumerate(processes):
+        number = min(cycle or len(cycles), len(cycles))
+        trace = cycles[number - 1]
+        yield replace(
+            trace,
+            rank=trace.rank if trace.is_named else index,
+            cycle=number,
+            num_cycles=len(cycles),
+        )
+
+
+def _lacking_cycle(
+    processes: Sequence[Sequence[RankTrace]], cycle: int | None
+) -> Iterator[Problem]:
+    """Say where the cycle that was asked for is not."""
+    for cycles in processes:
+        if cycle is not None and cycle > len(cycles):
+            there = count(len(cycles), "cycle")
+            message = f"there is no cycle {cycle} of `{cycles[0].source}`: {there} of it are there"
+            yield Problem(message=message, hint=f"--cycle has 1 to {len(cycles)}")
+            return
 
 
 def _base(document: Document) -> float:
@@ -191,6 +266,7 @@ def _rank_trace(name: str, document: Document, index: int, epoch: float) -> Rank
     main = _main_thread(scopes, calls)
     return RankTrace(
         rank=int(rank) if is_number(rank) else index if named is None else named,
+        is_named=is_number(rank) or named is not None,
         source=name,
         world_size=int(size) if is_number(size) and size >= 1 else None,
         calls=_with_scopes(calls, scopes),

@@ -48,8 +48,12 @@ class ImportedRun:
     notes: Sequence[str] = ()
 
 
-def load_run(path: str | Path, execution: str | Path | None = None) -> ImportedRun:
+def load_run(
+    path: str | Path, execution: str | Path | None = None, cycle: int | None = None
+) -> ImportedRun:
     """Import the traces of all ranks; execution traces beside them are used.
+
+    Of several cycles of the profiler this is one (``rank_traces``).
 
     Raises
     ------
@@ -59,7 +63,7 @@ def load_run(path: str | Path, execution: str | Path | None = None) -> ImportedR
     """
     documents = read_documents(path)
     beside = documents if execution is None else read_documents(execution)
-    traces = rank_traces(documents, path)
+    traces = rank_traces(documents, path, cycle)
     return import_run(traces, str(path), link(traces, execution_traces(beside)))
 
 
@@ -104,7 +108,12 @@ def import_run(traces: Sequence[RankTrace], source: str, links: Links | None = N
 
 
 def _lacking(traces: Sequence[RankTrace]) -> Iterator[str]:
-    """Say what is not in the traces of some ranks, and so not in the run."""
+    """Say what is not in the traces of some ranks, or is left out, and so not in the run."""
+    cycles = max(trace.num_cycles for trace in traces)
+    if cycles > 1:
+        chosen = sorted({trace.cycle for trace in traces})
+        which = f"cycle {listed(chosen[:MOST_LISTED], len(chosen))}"
+        yield f"{which} of the {cycles} that a process was profiled in; `--cycle` chooses another"
     for trace in traces:
         if trace.num_broken:
             broken = count(trace.num_broken, "event")

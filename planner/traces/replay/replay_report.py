@@ -38,8 +38,11 @@ def replay_report(
     mode: str = "graph",
     execution: str | Path | None = None,
     questions: Sequence[str] = (),
+    cycle: int | None = None,
 ) -> ReplayReport:
     """Import traces, replay them, and answer what-if questions about them.
+
+    Of several cycles of the profiler one is replayed, by default the last.
 
     Raises
     ------
@@ -47,7 +50,7 @@ def replay_report(
         The traces cannot be replayed, or a question not be understood.
 
     """
-    run = load_run(path, execution)
+    run = load_run(path, execution, cycle)
     changes = [what_if(run, question, str(path)) for question in questions]
     try:
         done = replay(run, Mode(mode))

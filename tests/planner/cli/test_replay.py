@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 from command_runs import Command, unread
+from kineto_traces import TraceMaker
 from perfetto import perfetto
 
 
@@ -48,6 +49,23 @@ def test_the_report(run: Command, traces: str) -> None:
     answer = next(line for line in lines if "all_reduce x2" in line)
     assert answer.split() == ["all_reduce", "x2", "450.0", "us", "+12.5%"]
     assert any("the same kernels" in line for line in lines)
+
+
+def test_of_several_cycles_one_is_replayed_and_named(run: Command, tmp_path: Path) -> None:
+    for number in range(2):
+        maker = TraceMaker(0, world_size=1)
+        maker.step(1, 1e7 * number, 400 + 100 * number)
+        maker.launch("gemm", 1e7 * number + 10, 1e7 * number + 20, 300, 1)
+        document = {"traceEvents": maker.events}
+        (tmp_path / f"host_1.{number}00.pt.trace.json").write_text(json.dumps(document))
+    lines = run("replay", str(tmp_path)).out.splitlines()
+    assert lines[0] == "1 rank, 1 step · timed by the planner's simulator"
+    said = "cycle 2 of the 2 that a process was profiled in; `--cycle` chooses another"
+    assert said in lines
+    data = run("replay", str(tmp_path), "--cycle", "1", "--json").data
+    assert data["steps"][0]["measured_s"] == pytest.approx(4e-4)
+    assert data["notes"] == [said.replace("cycle 2", "cycle 1")]
+    assert run("replay", str(tmp_path), "--cycle", "3").code == 3
 
 
 @pytest.mark.slow

@@ -8,6 +8,8 @@ import pytest
 from kineto_traces import COLLECTIVES, TraceMaker, read_kineto, two_ranks, write_folder, write_json
 
 from costmodel.base.errors import InputError
+from planner.traces.kineto import rank_traces
+from planner.traces.trace_files import read_documents
 
 
 @pytest.fixture
@@ -152,3 +154,61 @@ def test_events_of_odd_shapes_are_passed_over(tmp_path: Path) -> None:
         {"ph": "X", "cat": "cpu_op", "name": "op", "ts": 1, "tid": "x", "args": None},
     ]
     assert len(read_kineto(write_folder(tmp_path / "odd", makers))[0].activities) == 3
+
+
+def cycle(number: int, *, pid: int = 4242, at: float = 0.0) -> dict[str, Any]:
+    """Return what one cycle of a profiler of a single GPU writes: two steps, from a time on."""
+    maker = TraceMaker(pid - 100)
+    for step in (1, 2):
+        start = at + 1e3 * step
+        maker.step(10 * number + step, start, 900)
+        maker.launch("gemm", start + 20, start + 60, 500, 10 * number + step)
+    return {"schemaVersion": 1, "traceEvents": maker.events}
+
+
+def handled(folder: Path, worker: str, number: int, **where: float) -> None:
+    """Write a cycle as ``tensorboard_trace_handler`` names it."""
+    folder.mkdir(exist_ok=True)
+    name = f"{worker}.{1_700_000_000_000 + 10_000 * number}.pt.trace.json"
+    write_json(folder / name, cycle(number, **where))  # type: ignore[arg-type]
+
+
+def test_cycles_of_a_process_are_one_rank(tmp_path: Path) -> None:
+    for number in range(3):
+        handled(tmp_path / "job", "host01_4242", number, at=1e7 * number)
+    found = read_documents(tmp_path / "job")
+    for asked, number in ((None, 3), (1, 1), (2, 2)):
+        (trace,) = rank_traces(found, tmp_path, asked)
+        assert (trace.rank, trace.cycle, trace.num_cycles) == (0, number, 3)
+        assert [step for step, _, _ in trace.steps] == [10 * (number - 1) + 1, 10 * number - 8]
+    with pytest.raises(InputError, match=r"there is no cycle 4 of .* 3 cycles of it are there"):
+        rank_traces(found, tmp_path, 4)
+
+
+def test_so_are_those_of_ranks_that_are_known(tmp_path: Path) -> None:
+    for number, late in ((0, 0.0), (1, 1e7)):
+        for maker in two_ranks():
+            document = maker.document()
+            for event in document["traceEvents"]:
+                event["ts"] += late
+            write_json(tmp_path / f"worker{maker.rank}.{number}.pt.trace.json", document)
+    traces = rank_traces(read_documents(tmp_path), tmp_path, 1)
+    assert [(trace.rank, trace.cycle, trace.num_cycles) for trace in traces] == [
+        (0, 1, 2), (1, 1, 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"worker": "host02_4242"},  # a process of that number on another host
+        {"pid": 4243, "worker": "host01_4243"},
+        {"at": 500.0},  # while the first is profiled
+    ],
+)
+def test_other_processes_are_other_ranks(tmp_path: Path, others: dict[str, Any]) -> None:
+    handled(tmp_path / "job", "host01_4242", 0)
+    second = {"worker": "host01_4242", "at": 1e7, **others}
+    handled(tmp_path / "job", second.pop("worker"), 1, **second)
+    traces = rank_traces(read_documents(tmp_path / "job"), tmp_path)
+    assert [(trace.rank, trace.num_cycles) for trace in traces] == [(0, 1), (1, 1)]
