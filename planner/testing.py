@@ -137,11 +137,10 @@ class SharderContract:
         assert all(progress.best >= result.step_time * (1 - 1e-9) for progress in seen)
 
     def test_says_so_when_nothing_fits(self) -> None:
-        """Tables beyond the sum of all memory are refused, with a remedy."""
+        """Tables beyond the sum of all memory are refused."""
         problem = example_problem(example_workload(), fill=1.5)
-        with pytest.raises(InfeasibleError) as error:
+        with pytest.raises(InfeasibleError):
             self._result(problem)
-        assert error.value.remedies
 
 
 _HANDFUL = 10

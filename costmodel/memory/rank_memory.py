@@ -1,17 +1,16 @@
 """Memory of every rank under a plan, against what the GPU has."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import TypeAlias
 
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Bytes, size_text, size_texts
-from costmodel.domain.hardware import Device, Topology
-from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, column_counts
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.validity import allowed_types
-from costmodel.domain.workload import EmbeddingTable, Pipeline, Workload
+from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.memory.sort_buffers import most_at_hand_bytes
 from costmodel.memory.storage import (
     RESERVE_SHARE,
@@ -156,6 +155,12 @@ def host_bytes_usable(topology: Topology) -> Bytes:
     return topology.hardware.host.memory_bytes * (1 - RESERVE_SHARE)
 
 
+def host_reserve_text(topology: Topology, num_hosts: int = 1) -> str:
+    """Return, in brackets, what host memory there is and what of it is not for tables."""
+    whole = num_hosts * topology.hardware.host.memory_bytes
+    return f" (of {size_text(whole)}, of which a tenth is kept for the system)"
+
+
 def could_hold(workload: Workload, topology: Topology) -> bool:
     """Return whether all tables, each whole, take no more than there is in sum, HBM and hosts'."""
     needed = sum(least_table_bytes(workload, topology, table) for table in workload.tables)
@@ -202,7 +207,7 @@ def check_memory(workload: Workload, topology: Topology, plan: ShardingPlan) -> 
             taken, left = size_texts(host, host_bytes_usable(topology))
             raise InfeasibleError(
                 f"the plan does not fit: node {node} needs {taken} of host memory for "
-                f"tables, and {left} is there for them",
+                f"tables, and {left} is there for them{host_reserve_text(topology)}",
                 hint="more nodes, or fewer tables with fused_uvm kernels or stash_weights",
             )
 
@@ -219,11 +224,12 @@ def fits(workload: Workload, topology: Topology, plan: ShardingPlan) -> bool:
 def infeasible(
     workload: Workload, topology: Topology, message: str | None = None
 ) -> InfeasibleError:
-    """Return the error for a workload that fits nowhere: the sum, the largest tables, remedies."""
-    details, remedies = _advice(workload, _Apart(topology))
-    return InfeasibleError(
-        message or _too_much(workload, topology), details=details, remedies=remedies
-    )
+    """Return the error for a workload that fits nowhere: the sum, and the largest tables.
+
+    What would help is for who plans to find out (``planner.planning.remedies``).
+    """
+    details = _details(workload, _Apart(topology))
+    return InfeasibleError(message or _too_much(workload, topology), details=details)
 
 
 def _too_much(workload: Workload, topology: Topology) -> str:
@@ -258,13 +264,13 @@ Lines: TypeAlias = tuple[tuple[str, str], ...]
 
 
 @lru_cache(maxsize=8)
-def _advice(workload: Workload, apart: _Apart) -> tuple[Lines, Lines]:
-    """Return where the memory goes, and what would help: searches that fail ask often."""
+def _details(workload: Workload, apart: _Apart) -> Lines:
+    """Return where the memory goes: searches that fail ask often."""
     topology = apart.topology
     return (
         (f"per {topology.hardware.device.unit}", _per_rank_line(workload, topology)),
         ("largest", _largest_line(workload, topology)),
-    ), tuple(_remedies(workload, topology))
+    )
 
 
 def least_table_bytes(workload: Workload, topology: Topology, table: EmbeddingTable) -> Bytes:
@@ -303,10 +309,12 @@ def _whole_table(
 def _per_rank_line(workload: Workload, topology: Topology) -> str:
     capacity, memory = topology.hardware.gpu.memory_bytes, topology.hardware.device.memory
     dense_model, activations = fixed_bytes(workload, topology)
-    reserve = capacity * RESERVE_SHARE
+    withheld = min(topology.withheld_bytes, default=0.0)
+    reserve = (capacity - withheld) * RESERVE_SHARE
+    taken = f"  -  {size_text(withheld)} withheld" if withheld else ""
     return (
-        f"{size_text(capacity)} {memory}  -  {size_text(dense_model)} dense  -  "
-        f"{size_text(activations)} activations  -  {size_text(reserve)} reserve  =  "
+        f"{size_text(capacity)} {memory}{taken}  -  {size_text(dense_model)} dense  -  "
+        f"{size_text(activations)} activations  -  {size_text(reserve)} reserve (a tenth)  =  "
         f"{size_text(usable_bytes(workload, topology))}"
     )
 
@@ -324,140 +332,3 @@ def _sizes(workload: Workload, topology: Topology) -> list[tuple[str, Bytes]]:
     """Return every table with its bytes, largest first."""
     sizes = ((t.name, least_table_bytes(workload, topology, t)) for t in workload.tables)
     return sorted(sizes, key=lambda size: -size[1])
-
-
-def _remedies(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:
-    yield from _ranks_remedy(workload, topology)
-    yield from _split_remedy(workload, topology)
-    yield from _gpus_remedy(workload, topology)
-    if topology.hardware.device is not Device.CPU:
-        yield from _uvm_remedy(workload, topology)
-    yield from _batch_remedy(workload, topology)
-
-
-def _ranks_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:
-    """Offer to leave tables free that are to be on ranks which have no room for all of them."""
-    held: dict[int, float] = {}
-    for table in workload.tables:
-        for rank in table.ranks:
-            share = least_table_bytes(workload, topology, table) / len(table.ranks)
-            held[rank] = held.get(rank, 0.0) + share
-    full = max(held, key=held.__getitem__, default=None)
-    if full is not None and held[full] > usable_bytes(workload, topology):
-        names = [table.name for table in workload.tables if full in table.ranks]
-        yield "ranks: []", f"for {_listed(names)}: {size_text(held[full])} are to be on rank {full}"
-
-
-def _split_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:
-    """Offer to split tables that must stay whole, or be copied, and take more than one GPU has.
-
-    Where that alone is not enough, with as many GPUs as it takes.
-    """
-    usable = usable_bytes(workload, topology)
-    stuck = {
-        table.name
-        for table in workload.tables
-        if not (table.ranks or _may_split(workload, table))
-        and least_table_bytes(workload, topology, table) > usable
-    }
-    if not stuck:
-        return
-    names = [table.name for table in workload.tables if table.name in stuck]
-    copied = all(_is_replicated(workload, workload.table(name)) for name in names)
-    unit = topology.hardware.device.unit
-    reason = f"kept on every {unit}" if copied else f"too large for one {unit}"
-    rows = (ShardingType.ROW_WISE,)
-    tables = (replace(t, sharding_types=rows) if t.name in stuck else t for t in workload.tables)
-    split = replace(workload, pipeline=Pipeline.SPARSE_DIST, tables=tuple(tables))
-    if workload.pipeline is Pipeline.DLRM:
-        change, why = "pipeline: sparse_dist", f"may split {_listed(names)}"
-    else:
-        change, why = "sharding_types: [row_wise]", f"for {_listed(names)}"
-        split = replace(split, pipeline=workload.pipeline)
-    if topology.world_size > 1 and _spare_bytes(split, topology) >= 0:
-        yield change, f"{why}, {reason}"
-        return
-    for gpus, spare in _gpus_remedy(split, topology):
-        yield f"{change}, {gpus}", f"{why}, {reason}; {spare}"
-
-
-def _gpus_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:
-    """Offer the next power-of-two multiple of GPUs on which the tables fit."""
-    per_node = max(topology.hardware.gpus_per_node, topology.local_world_size)
-    num_gpus = topology.world_size
-    while num_gpus < _MOST_GPUS:
-        num_gpus *= 2
-        local = min(num_gpus, per_node)
-        if num_gpus % local:
-            return
-        larger = Topology(hardware=topology.hardware, world_size=num_gpus, local_world_size=local)
-        spare = _spare_bytes(workload, larger)
-        if spare >= 0:
-            nodes = f" --nodes {larger.num_nodes}" if larger.num_nodes > 1 else ""
-            yield f"--gpus {num_gpus}{nodes}", f"{size_text(spare)} to spare"
-            return
-
-
-def _spare_bytes(workload: Workload, topology: Topology) -> Bytes:
-    """Return the HBM left when all tables are spread evenly; below 0: they do not fit.
-
-    In HBM, or those that must be there in host memory.
-    """
-    host = host_bytes_spare(workload, topology)
-    if host < 0:
-        return host
-    usable = usable_bytes(workload, topology)
-    spare = sum(rank_rooms(workload, topology))
-    for table in workload.tables:
-        size = least_table_bytes(workload, topology, table)
-        if size > usable and not _may_split(workload, table):
-            return -size
-        spare -= size
-    return spare
-
-
-def _uvm_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:
-    """Offer host memory for the fewest tables that make room: the largest first."""
-    usable = usable_bytes(workload, topology)
-    excess = -topology.world_size * usable + sum(size for _, size in _sizes(workload, topology))
-    host = host_bytes_usable(topology) * topology.num_nodes
-    moved: list[str] = []
-    for name, size in _sizes(workload, topology):
-        if excess <= 0 and size <= usable:
-            break
-        if _is_replicated(workload, workload.table(name)):
-            continue  # by kernels of its own, in HBM
-        on_host = _whole_table(workload, topology, workload.table(name), ComputeKernel.FUSED_UVM)
-        excess -= size - float(on_host.total)
-        host -= float(on_host.host)
-        moved.append(name)
-    if moved and excess <= 0 <= host:
-        yield (
-            f"compute_kernels: [{ComputeKernel.FUSED_UVM}]",
-            f"for {_listed(moved)}, in host memory",
-        )
-
-
-def _batch_remedy(workload: Workload, topology: Topology) -> Iterator[tuple[str, str]]:
-    """Offer the largest halving of the local batch with which buffers leave enough room."""
-    if _spare_bytes(workload, topology) >= 0:
-        return
-    for halvings in range(1, _MOST_HALVINGS + 1):
-        smaller = replace(workload, local_batch_size=max(1, workload.local_batch_size >> halvings))
-        spare = _spare_bytes(smaller, topology)
-        if spare >= 0:
-            yield f"local_batch_size: {smaller.local_batch_size}", f"{size_text(spare)} to spare"
-            return
-
-
-def _may_split(workload: Workload, table: EmbeddingTable) -> bool:
-    kinds = allowed_types(workload, table)
-    narrowable = len(column_counts(table.embedding_dim, table.min_shard_dim)) > 1
-    return any(kind.splits_rows or (kind.splits_columns and narrowable) for kind in kinds)
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return ``a``, ``a and b``, ``a, b, c, d and 7 more``."""
-    if len(names) > 5:
-        names = [*names[:4], f"{len(names) - 4} more"]
-    return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else names[0]

@@ -185,9 +185,10 @@ def plan(
     try:
         return task.searched(sharder, baseline or NONE, search)
     except InfeasibleError as error:
-        from planner.planning.remedies import with_searched
+        from planner.planning.remedies import on_gpus, with_searched
 
-        raise with_searched(error, task.problem, search) from None
+        problem = task.problem
+        raise with_searched(error, problem.workload, problem.topology, search, on_gpus) from None
 
 
 def plan_from(

@@ -1,19 +1,27 @@
-"""Where no plan fits: what the same search finds if something is changed."""
+"""Where no plan fits: the smallest change of each kind with which a plan is found."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
 
 from costmodel.base.errors import InfeasibleError, PlannerError
+from costmodel.base.limits import MOST_RANKS
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Device, Topology
-from costmodel.domain.plan import ComputeKernel
-from costmodel.domain.workload import DataType, Workload
-from costmodel.memory.rank_memory import memory_per_rank, usable_bytes
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
+from costmodel.domain.workload import DataType, EmbeddingTable, Pipeline, Workload
+from costmodel.memory.rank_memory import fits, least_table_bytes, memory_per_rank, usable_bytes
 from costmodel.uncertainty.step_samples import sample_steps
 from planner.planning.api import node_count
 from planner.planning.running import run_sharders
 from planner.planning.search import Search
 from planner.show.format import count, duration, percent
+from sharders.problem.packing import ROUND, WAY, PackingSearch
+from sharders.problem.placement import place_by_bytes
+from sharders.problem.room import check_room
 from sharders.problem.sharding_problem import ShardingProblem
 
 SHARDERS = ("size_greedy", "size_lookup_greedy", "lp", "annealing")
@@ -21,63 +29,170 @@ SEARCH_TIME: Seconds = 1.5
 """For each change, if the limit leaves as much for all of them."""
 MOST_TIMES = 16
 """GPUs at most, as a multiple of those asked for."""
-_SEARCHED = ("--gpus", "compute_kernels")
-"""How the remedies begin that are searched for here, and guessed from sums of bytes elsewhere."""
+MOST_HALVINGS = 4
+"""A batch smaller by more than 2 ** 4 is another training run, not a remedy."""
+MOST_NAMED = 4
+"""Tables of a change that are named; of more it is said how many of the largest they are."""
+PACKING_EFFORT = 1000 * ROUND
+"""What packing may take for a try, in moves of annealing, beside placing tables by size."""
+NUM_WAYS = 48
+"""In how many ways packing places all tables by size, at most."""
+_KERNELS = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM_CACHING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A change: what to write, for which tables, and what is then planned."""
+
+    name: str
+    workload: Workload
+    topology: Topology
+    tables: str = ""
+    """``for a and b``; empty: it is none of some tables."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """A kind of change, from the smallest to the largest."""
+
+    steps: int
+    """How many changes there are."""
+    make: Callable[[int], Variant]
+    """Makes one, from the smallest (0) on."""
+    grows: bool = True
+    """Whether a larger change always does where a smaller one does."""
+    last_resort: bool = False
+    """Whether it is two changes in one, for where no single one does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The smallest change with which a plan was found."""
+
+    variant: Variant
+    plan: ShardingPlan
+    is_smallest: bool
+    """Whether there was time to try the next smaller one, and it has none."""
+
+
+Grown: TypeAlias = Callable[[Topology, int], Topology]
+"""Returns a topology with more GPUs in all; ValueError if they cannot be spread."""
 
 
 def with_searched(
-    error: InfeasibleError, problem: ShardingProblem, search: Search
+    error: InfeasibleError, workload: Workload, topology: Topology, search: Search, grown: Grown
 ) -> InfeasibleError:
-    """Return an error whose remedies were searched for, beside those that cannot be.
+    """Return an error with the remedies that a search found a plan with, the smallest of each kind.
 
-    A remedy that the search finds no plan with is left out.
+    ``grown``: what the machine is with more GPUs.
     """
     deadline = search.clock() + search.time_limit
     if search.began is not None:
         deadline = search.began + search.time_limit
-    found: list[tuple[str, str]] = []
-    changes = _changes(problem.workload, problem.topology)
-    for number, (change, variants) in enumerate(changes):
-        left = max(0.0, deadline - search.clock()) / (len(changes) - number)
-        until = search.clock() + min(SEARCH_TIME, left)
-        for name, workload, topology in variants:
-            if search.interrupted() or (found and search.clock() > deadline):
-                break
+    remedies: list[tuple[str, str]] = []
+    kinds = (*scales(workload, topology, grown), *last_resorts(workload, topology, grown))
+    for number, scale in enumerate(kinds):
+        is_late = search.clock() > deadline or scale.last_resort
+        if search.interrupted() or (remedies and is_late):
+            break
+        left = max(0.0, deadline - search.clock()) / (len(kinds) - number)
+        until = search.clock() + max(0.1, min(SEARCH_TIME, left))
+        found = smallest(scale, _watch(search, until))
+        if found is not None:
             own = replace(search, time_limit=max(0.1, until - search.clock()), began=None)
-            effect = _effect(workload, topology, own)
-            if effect is not None:
-                found.append((name or change, effect))
-                break
-    if not found:
-        return error
-    kept = [each for each in error.remedies if not each[0].startswith(_SEARCHED)]
-    return replace(error, remedies=(*found, *kept))
+            remedies.append((found.variant.name, _effect(found, own)))
+    return replace(error, remedies=tuple(remedies))
 
 
-Variant = tuple[str, Workload, Topology]
-"""What to write, and what is then planned."""
+def _watch(search: Search, until: Seconds) -> Callable[[], bool]:
+    """Return what tells whether a time is over; where plans are counted, nothing looks at it."""
+    return lambda: search.max_plans is None and search.clock() > until
 
 
-def _changes(workload: Workload, topology: Topology) -> list[tuple[str, Iterator[Variant]]]:
-    """Return every kind of change with its variants, of which the first that fits is enough."""
-    return [
-        ("GPUs", _more_gpus(workload, topology)),
-        ("types", _any_type(workload, topology)),
-        ("UVM", _uvm(workload, topology)),
-        ("fp16", _fp16(workload, topology)),
-    ]
+def scales(workload: Workload, topology: Topology, grown: Grown) -> Iterator[Scale]:
+    """Yield every kind of change that could be one for a workload and machine."""
+    yield _more_gpus(workload, topology, grown)
+    if workload.pipeline is Pipeline.DLRM:
+        split = replace(workload, pipeline=Pipeline.SPARSE_DIST)
+        variant = Variant(name="pipeline: sparse_dist", workload=split, topology=topology)
+        yield Scale(steps=1, make=lambda _: variant)
+
+    def of_tables(name: str, change: Callable[[EmbeddingTable], EmbeddingTable]) -> Scale:
+        return _of_tables(name, change, workload, topology)
+
+    yield of_tables("ranks: []", lambda table: replace(table, ranks=()))
+    yield of_tables("sharding_types: []", lambda table: replace(table, sharding_types=()))
+    if topology.hardware.device is not Device.CPU:
+        yield of_tables(f"compute_kernels: [{', '.join(_KERNELS)}]", _cached)
+    yield of_tables("data_type: fp16", _halved)
+    yield _smaller_batch(workload, topology)
 
 
-def _more_gpus(workload: Workload, topology: Topology) -> Iterator[Variant]:
-    gpus = topology.world_size
-    while gpus < MOST_TIMES * topology.world_size:
-        gpus *= 2
-        try:
-            larger = on_gpus(topology, gpus)
-        except ValueError:
-            return
-        nodes = f" --nodes {larger.num_nodes}" if larger.num_nodes > 1 else ""
-        yield f"--gpus {gpus}{nodes}", workload, larger
+def last_resorts(workload: Workload, topology: Topology, grown: Grown) -> Iterator[Scale]:
+    """Yield what may do where no single change does: any sharding type, and more GPUs."""
+    free = tuple(replace(table, sharding_types=()) for table in workload.tables)
+    if free != workload.tables:
+        freed = replace(workload, tables=free)
+        scale = _more_gpus(freed, topology, grown, "sharding_types: [], ")
+        yield replace(scale, last_resort=True)
+
+
+def smallest(scale: Scale, is_spent: Callable[[], bool]) -> Found | None:
+    """Return the smallest change with which a plan is found; None: none is, or no time is left.
+
+    Changes are tried ever further apart until one does, and then halfway between it and the last
+    that does not: the next smaller one of the change returned has no plan, if time allows.
+    """
+    if not scale.steps:
+        return None
+    if scale.grows and scale.steps > 1 and _plan(scale.make(scale.steps - 1), is_spent) is None:
+        return None
+    fails, tried = -1, 0
+    plan = _plan(scale.make(0), is_spent)
+    while plan is None:
+        if tried == scale.steps - 1 or is_spent():
+            return None
+        fails, tried = tried, min(2 * tried + 1, scale.steps - 1)
+        plan = _plan(scale.make(tried), is_spent)
+    does = tried
+    while does - fails > 1 and not is_spent():
+        halfway = (does + fails) // 2
+        smaller = _plan(scale.make(halfway), is_spent)
+        if smaller is None:
+            fails = halfway
+        else:
+            does, plan = halfway, smaller
+    return Found(variant=scale.make(does), plan=plan, is_smallest=does - fails == 1)
+
+
+def _plan(variant: Variant, is_spent: Callable[[], bool]) -> ShardingPlan | None:
+    """Return a plan that fits; None if none is found with little effort."""
+    try:
+        problem = ShardingProblem.of(variant.workload, variant.topology)
+        check_room(problem)
+    except (PlannerError, ValueError):
+        return None
+    anything = np.zeros(len(problem.option_arrays.total_bytes), dtype=bool)
+    effort = PACKING_EFFORT + NUM_WAYS * WAY * len(variant.workload.tables)
+    plan = PackingSearch(problem, anything).go_on(effort, is_spent) or place_by_bytes(problem)
+    fitting = plan is not None and fits(variant.workload, variant.topology, plan)
+    return plan if fitting else None
+
+
+def _more_gpus(workload: Workload, topology: Topology, grown: Grown, beside: str = "") -> Scale:
+    most = MOST_TIMES * topology.world_size
+    larger: list[Topology] = []
+    for number in range(topology.world_size + 1, min(most, MOST_RANKS) + 1):
+        with suppress(ValueError):
+            larger.append(grown(topology, number))
+
+    def make(step: int) -> Variant:
+        ranks = larger[step]
+        nodes = f" --nodes {ranks.num_nodes}" if ranks.num_nodes > 1 else ""
+        name = f"{beside}--gpus {ranks.world_size}{nodes}"
+        return Variant(name=name, workload=workload, topology=ranks)
+
+    return Scale(steps=len(larger), make=make, grows=False)
 
 
 def on_gpus(topology: Topology, gpus: int) -> Topology:
@@ -101,27 +216,57 @@ def on_gpus(topology: Topology, gpus: int) -> Topology:
     )
 
 
-def _any_type(workload: Workload, topology: Topology) -> Iterator[Variant]:
-    tables = tuple(replace(table, sharding_types=()) for table in workload.tables)
-    if tables != workload.tables:
-        yield "sharding_types: []", replace(workload, tables=tables), topology
+def _of_tables(
+    name: str,
+    change: Callable[[EmbeddingTable], EmbeddingTable],
+    workload: Workload,
+    topology: Topology,
+) -> Scale:
+    """Return the change of one table, of two, and so on, those first that take most memory."""
+    sizes = {each.name: least_table_bytes(workload, topology, each) for each in workload.tables}
+    changed = {each.name: other for each in workload.tables if (other := change(each)) != each}
+    order = sorted(changed, key=lambda each: -sizes[each])
+
+    def make(step: int) -> Variant:
+        some = set(order[: step + 1])
+        tables = (changed[each.name] if each.name in some else each for each in workload.tables)
+        return Variant(
+            name=name,
+            workload=replace(workload, tables=tuple(tables)),
+            topology=topology,
+            tables=_named(order[: step + 1]),
+        )
+
+    return Scale(steps=len(order), make=make)
 
 
-def _uvm(workload: Workload, topology: Topology) -> Iterator[Variant]:
-    kernels = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM_CACHING)
-    tables = tuple(
-        table if table.compute_kernels else replace(table, compute_kernels=kernels)
-        for table in workload.tables
-    )
-    if tables != workload.tables and topology.hardware.device is not Device.CPU:
-        text = f"compute_kernels: [{', '.join(kernels)}]"
-        yield text, replace(workload, tables=tables), topology
+def _named(names: Sequence[str]) -> str:
+    if len(names) > MOST_NAMED:
+        return f"for the {len(names)} largest that it changes"
+    return f"for {' and '.join((', '.join(names[:-1]), names[-1])) if len(names) > 1 else names[0]}"
 
 
-def _fp16(workload: Workload, topology: Topology) -> Iterator[Variant]:
-    halved = in_fp16(workload)
-    if halved.tables != workload.tables:
-        yield "data_type: fp16", halved, topology
+def _smaller_batch(workload: Workload, topology: Topology) -> Scale:
+    halvings = range(1, MOST_HALVINGS + 1)
+    batches = [size for each in halvings if (size := workload.local_batch_size >> each)]
+
+    def make(step: int) -> Variant:
+        name, smaller = f"local_batch_size: {batches[step]}", batches[step]
+        changed = replace(workload, local_batch_size=smaller)
+        return Variant(name=name, workload=changed, topology=topology)
+
+    return Scale(steps=len(batches), make=make)
+
+
+def _cached(table: EmbeddingTable) -> EmbeddingTable:
+    """Return a table that may be in host memory, unless it says where it is to be."""
+    copied = table.sharding_types == (ShardingType.DATA_PARALLEL,)
+    return table if table.compute_kernels or copied else replace(table, compute_kernels=_KERNELS)
+
+
+def _halved(table: EmbeddingTable) -> EmbeddingTable:
+    is_whole = table.data_type is DataType.FP32
+    return replace(table, data_type=DataType.FP16) if is_whole else table
 
 
 def in_fp16(workload: Workload) -> Workload:
@@ -138,24 +283,23 @@ def in_type(workload: Workload, data_type: DataType, those: Sequence[DataType]) 
     return replace(workload, tables=tables)
 
 
-def _effect(workload: Workload, topology: Topology, search: Search) -> str | None:
+def _effect(found: Found, search: Search) -> str:
     """Return what a search finds: its expected step, and how full the fullest GPU is."""
+    workload, topology, plan = found.variant.workload, found.variant.topology, found.plan
     try:
-        problem = ShardingProblem.of(workload, topology)
-        attempts = run_sharders(SHARDERS, problem, search)
-    except (PlannerError, ValueError):
-        return None
-    best = min(attempts, key=lambda attempt: attempt.step_time)
-    if best.plan is None:
-        return None
-    expected = sample_steps(workload, topology, (best.plan,)).mean()
-    held = max(rank.tables for rank in memory_per_rank(workload, topology, best.plan))
+        attempts = run_sharders(SHARDERS, ShardingProblem.of(workload, topology), search)
+    except PlannerError:
+        attempts = ()
+    made = sorted((each for each in attempts if each.plan), key=lambda each: each.step_time)
+    plan = made[0].found if made else plan
+    expected = sample_steps(workload, topology, (plan,)).mean()
+    held = max(rank.tables for rank in memory_per_rank(workload, topology, plan))
     full = percent(held / usable_bytes(workload, topology))
-    hosted = [
-        sharding.table
-        for sharding in best.plan.tables
-        if sharding.compute_kernel is ComputeKernel.FUSED_UVM_CACHING
-    ]
-    cached = f", {len(hosted)} of {count(len(workload.tables), 'table')} cached" if hosted else ""
+    hosted = sum(
+        sharding.compute_kernel is ComputeKernel.FUSED_UVM_CACHING for sharding in plan.tables
+    )
+    cached = f", {hosted} of {count(len(workload.tables), 'table')} cached" if hosted else ""
     unit = topology.hardware.device.unit
-    return f"a plan of {duration(expected)}, the fullest {unit} to {full}{cached}"
+    tables = f"{found.variant.tables}: " if found.variant.tables else ""
+    untried = "" if found.is_smallest else "; less may do, which was not tried"
+    return f"{tables}a plan of {duration(expected)}, the fullest {unit} to {full}{cached}{untried}"

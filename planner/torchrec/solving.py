@@ -15,10 +15,16 @@ from costmodel.domain.plan import ComputeKernel, ShardingPlan
 from costmodel.domain.validity import check_plan
 from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
-from costmodel.memory.rank_memory import check_memory, could_hold, host_bytes_usable
+from costmodel.memory.rank_memory import (
+    check_memory,
+    could_hold,
+    host_bytes_usable,
+    host_reserve_text,
+)
 from planner.planning.api import is_usable
 from planner.planning.confidence import confidences
 from planner.planning.notes import notes_on
+from planner.planning.remedies import with_searched
 from planner.planning.report import Confidence
 from planner.planning.running import run_sharders
 from planner.planning.search import Attempt, Search, sharders_for
@@ -34,7 +40,7 @@ from planner.torchrec.replication import (
     planned_with_care,
     without_replicas,
 )
-from planner.torchrec.topology import with_less
+from planner.torchrec.topology import on_ranks, with_less
 from sharders.problem.sharding_problem import ShardingProblem
 
 _IN_HBM = (ComputeKernel.FUSED, ComputeKernel.DENSE)
@@ -265,7 +271,8 @@ def find_plan(
         kind = PlannerErrorType.INSUFFICIENT_STORAGE
         if could_hold(_in_hbm_if_allowed(workload), topology):
             kind = PlannerErrorType.STRICT_CONSTRAINTS
-        raise TorchRecError(_with_remedies(error), kind) from error
+        searched = with_searched(error, workload, topology, search, on_ranks)
+        raise TorchRecError(_with_remedies(searched), kind) from error
     except PlannerError as error:
         raise TorchRecError(_with_hints(error), PlannerErrorType.STRICT_CONSTRAINTS) from error
 
@@ -319,8 +326,9 @@ def _too_large_for_host(
     """Return why no plan fits in HBM, and that host memory is no way out."""
     host = topology.num_nodes * host_bytes_usable(topology)
     line = (
-        f"{size_text(workload.weight_bytes)} of weights, and {size_text(host)} of host "
-        "memory for UVM kernels: no plan with them fits either"
+        f"{size_text(workload.weight_bytes)} of weights, and {size_text(host)} of host memory"
+        f"{host_reserve_text(topology, topology.num_nodes)} for UVM kernels: no plan with them "
+        "fits either"
     )
     return InfeasibleError(
         error.message, details=(*error.details, ("host", line)), remedies=error.remedies

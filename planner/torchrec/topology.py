@@ -21,6 +21,7 @@ from costmodel.domain.workload import Workload
 from costmodel.memory.storage import RESERVE_SHARE, fixed_bytes
 from planner.environment.settings import DEFAULT_HARDWARE
 from planner.files.profiles import load_profile
+from planner.planning.remedies import on_gpus
 from planner.torchrec.error_types import refusing
 from planner.torchrec.modules import FoundTable
 
@@ -180,6 +181,18 @@ def with_less(
     left = max(0.0, host.memory_bytes - taken / (1 - RESERVE_SHARE))
     hardware = replace(topology.hardware, host=replace(host, memory_bytes=left))
     return replace(topology, hardware=hardware, withheld_bytes=withheld)
+
+
+def on_ranks(topology: Topology, world_size: int) -> Topology:
+    """Return the topology with more ranks, each of which brings its memory of a host, too.
+
+    TorchRec counts it so (``ddr_cap`` is of a rank). ValueError where they cannot be spread.
+    """
+    larger = on_gpus(topology, world_size)
+    host = topology.hardware.host
+    memory_bytes = host.memory_bytes * larger.local_world_size / topology.local_world_size
+    hardware = replace(topology.hardware, host=replace(host, memory_bytes=memory_bytes))
+    return replace(larger, hardware=hardware)
 
 
 def check_weights(found: Sequence[FoundTable], topology: TorchRecTopology) -> None:

@@ -12,7 +12,12 @@ from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Bytes, size_texts
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable
-from costmodel.memory.rank_memory import infeasible, least_table_bytes, whole_table_bytes
+from costmodel.memory.rank_memory import (
+    host_reserve_text,
+    infeasible,
+    least_table_bytes,
+    whole_table_bytes,
+)
 from sharders.problem.option_arrays import HeldBytes
 from sharders.problem.options import TableOption, make_plan, make_sharding
 from sharders.problem.sharding_problem import ShardingProblem
@@ -364,4 +369,5 @@ def _host_text(problem: ShardingProblem, table: EmbeddingTable, free: float) -> 
     if not sizes.any():
         return ""
     needed, left = size_texts(float(sizes[sizes > 0].min()), free)
-    return f"; in host memory it needs {needed}, and at most {left} is free on one host"
+    reserve = host_reserve_text(problem.topology)
+    return f"; in host memory it needs {needed}, and at most {left} is free on one host{reserve}"

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from costmodel.base.units import Bytes, size_texts
 from costmodel.kernels.lookup_shards import Mask
-from costmodel.memory.rank_memory import infeasible, least_table_bytes
+from costmodel.memory.rank_memory import host_reserve_text, infeasible, least_table_bytes
 from costmodel.step.cuts import Floats
 from sharders.problem.options import make_sharding
 from sharders.problem.placement import no_room, option_bytes
@@ -56,20 +56,21 @@ def _check_hosts(problem: ShardingProblem) -> None:
     topology, arrays = problem.topology, problem.option_arrays
     one, on_hosts = topology.num_nodes == 1, topology.num_nodes * problem.host_capacity
     hosts = "host" if one else f"{topology.num_nodes} hosts"
-    device = topology.hardware.device
+    device, reserve = topology.hardware.device, host_reserve_text(topology, topology.num_nodes)
     _check_sum(
         problem,
         arrays.host_bytes,
         on_hosts,
         "the tables that fit nowhere but in host memory take {taken} there, "
-        f"and the {hosts} {'has' if one else 'have'} {{left}} for them",
+        f"and the {hosts} {'has' if one else 'have'} {{left}} for them{reserve}",
     )
     _check_sum(
         problem,
         arrays.total_bytes + arrays.host_bytes,
         problem.total_capacity + on_hosts,
         f"the tables take at least {{taken}} of {device.memory} and host memory, "
-        f"and {device.unit}s and {hosts} together have {{left}} for them",
+        f"and {device.unit}s and {hosts} together have {{left}} for them: of host memory all "
+        f"but a tenth, for the system",
     )
 
 

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from random import Random
 
@@ -10,11 +11,12 @@ from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import GIB
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
-from costmodel.domain.workload import EmbeddingTable, Pipeline, Workload
+from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.memory.rank_memory import (
     check_memory,
     dense_part_ratio,
     fits,
+    host_reserve_text,
     infeasible,
     memory_per_rank,
     rank_rooms,
@@ -151,65 +153,21 @@ def test_of_cpus_neither_gpus_nor_hbm_are_spoken_of() -> None:
     cores = replace(topology(4), hardware=replace(topology(4).hardware, device=Device.CPU))
     error = infeasible(Workload(tables=(GIANT,)), cores)
     assert dict(error.details)["per rank"].startswith("80.0 GiB memory  -  ")
-    assert dict(error.remedies)["sharding_types: [row_wise]"].endswith("too large for one rank")
-    told = [*error.details, *error.remedies]
-    assert not [each for _, each in told if "GPU" in each or "HBM" in each]
-    whole = replace(BIG, local_batch_size=64)
-    assert "compute_kernels: [fused_uvm]" in dict(infeasible(whole, topology(1)).remedies)
-    core = replace(topology(1), hardware=cores.hardware)
-    assert "compute_kernels: [fused_uvm]" not in dict(infeasible(whole, core).remedies)
+    assert not [each for _, each in error.details if "GPU" in each or "HBM" in each]
 
 
-def test_more_gpus_is_a_remedy_that_works() -> None:
-    remedies = dict(infeasible(BIG, topology(1)).remedies)
-    assert remedies["--gpus 2"].endswith("GiB to spare")
-
-
-def test_a_smaller_batch_is_a_remedy_where_buffers_are_the_trouble() -> None:
-    table = EmbeddingTable(name="wide", num_embeddings=1000, embedding_dim=1024)
-    huge_batch = Workload(tables=(table,), local_batch_size=4_000_000)
-    (remedy,) = [r for r in infeasible(huge_batch, topology(1)).remedies if "batch" in r[0]]
-    batch = int(remedy[0].removeprefix("local_batch_size: "))
-    smaller = replace(huge_batch, local_batch_size=batch)
-    check_memory(smaller, topology(1), on_rank(smaller, topology(1)))
-    assert not any("batch" in label for label, _ in infeasible(BIG, topology(1)).remedies)
-
-
-def test_uvm_is_offered_for_the_fewest_tables() -> None:
-    remedies = dict(infeasible(BIG, topology(1)).remedies)
-    assert remedies["compute_kernels: [fused_uvm]"] == "for items, in host memory"
-
-
-def test_more_gpus_may_need_more_nodes() -> None:
-    many = Workload(
-        tables=tuple(replace(t, name=f"{t.name}{i}") for t in BIG.tables for i in range(8))
-    )
-    assert any(
-        label == "--gpus 16 --nodes 2" for label, _ in infeasible(many, topology(8)).remedies
-    )
-
-
-def test_a_table_that_must_stay_whole_and_is_too_large() -> None:
-    remedies = dict(infeasible(Workload(tables=(GIANT,)), topology(4)).remedies)
-    assert remedies["sharding_types: [row_wise]"] == "for giant, too large for one GPU"
-    assert not any(label.startswith("--gpus") for label in remedies)
-    plain = Workload(tables=(GIANT,), pipeline=Pipeline.DLRM)
-    assert dict(infeasible(plain, topology(4)).remedies)["pipeline: sparse_dist"] == (
-        "may split giant, too large for one GPU"
-    )
-
-
-def test_splitting_is_offered_with_the_gpus_it_takes() -> None:
-    # 2 TB of weights: rows alone do not make room on 4 GPUs of 80 GiB
-    giant = EmbeddingTable(
-        name="giant",
-        num_embeddings=4_000_000_000,
-        embedding_dim=128,
-        sharding_types=(ShardingType.TABLE_WISE,),
-    )
-    labels = [label for label, _ in infeasible(Workload(tables=(giant,)), topology(4)).remedies]
-    assert labels[0].startswith("sharding_types: [row_wise], --gpus 32")
-    assert "sharding_types: [row_wise]" not in labels
+def test_every_reserve_is_named() -> None:
+    """A tenth of what is there, of 70 GiB where 10 are withheld from every rank."""
+    reserve = r"80.0 GiB HBM  -  .* dense  -  .* activations  -  8.0 GiB reserve \(a tenth\)  =  "
+    assert re.match(reserve, dict(infeasible(BIG, topology(1)).details)["per GPU"])
+    capped = replace(topology(2), withheld_bytes=(10 * GIB, 10 * GIB))
+    line = dict(infeasible(BIG, capped).details)["per GPU"]
+    assert line.startswith("80.0 GiB HBM  -  10.0 GiB withheld  -  ")
+    assert "  -  7.0 GiB reserve (a tenth)  =  62." in line
+    host = replace(capped.hardware.host, memory_bytes=256 * GIB)
+    two = replace(capped, hardware=replace(capped.hardware, host=host))
+    assert host_reserve_text(two) == " (of 256.0 GiB, of which a tenth is kept for the system)"
+    assert host_reserve_text(two, 2).startswith(" (of 512.0 GiB, ")
 
 
 def test_host_memory_can_run_out_too() -> None:

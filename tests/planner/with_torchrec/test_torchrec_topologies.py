@@ -127,3 +127,22 @@ def test_a_plan_over_domains_goes_through_a_file(tmp_path: Path) -> None:
     found = solved(planner, module)
     save_plan(tmp_path / "plan.json", found)
     assert load_torchrec_plan(tmp_path / "plan.json", module, SHARDERS) == found.torchrec_plan
+
+
+def test_more_ranks_bring_their_memory_of_hosts() -> None:
+    """238 GiB that must be in host memory, of which a rank has 128: 3 ranks hold it, 2 do not."""
+    constraints = {"a": ParameterConstraints(compute_kernels=["fused_uvm_caching"])}
+    model = bags(table("a", rows=500_000_000, dim=128))
+
+    def plan(world_size: int) -> None:
+        topology = Topology(world_size=world_size, compute_device="cuda", **QUIET)
+        IterationTimePlanner(
+            topology, 64, hardware="a100-sxm-80gb", constraints=constraints, timeout_seconds=1.0
+        ).plan(model, SHARDERS)
+
+    with pytest.raises(PlannerError) as raised:
+        plan(2)
+    lines = str(raised.value).splitlines()
+    assert "the host has 230.4 GiB for them (of 256.0 GiB, of which a tenth" in lines[0]
+    assert any(line.startswith("world size 3: a plan of ") for line in lines)
+    plan(3)

@@ -246,9 +246,8 @@ def test_no_search_where_hosts_have_no_room_for_what_must_be_there() -> None:
     )
     workload = replace(posed.workload, tables=(large,))
     problem = replace(posed, workload=workload)
-    with pytest.raises(InfeasibleError, match=r"in host memory take .* and the host has") as found:
+    with pytest.raises(InfeasibleError, match=r"in host memory take .* and the host has"):
         check_room(problem)
-    assert [change for change, _ in found.value.remedies] == ["--gpus 16 --nodes 2"]
     two = Topology(hardware=posed.topology.hardware, world_size=16, local_world_size=8)
     check_room(replace(problem, topology=two))
     either = replace(large, compute_kernels=(ComputeKernel.FUSED, *kernels))
