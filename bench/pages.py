@@ -2,11 +2,13 @@
 
 For 26 tables on 8 GPUs, 856 on 64 and 2,000 on 256: bytes of the page, CPU seconds to make it from
 a plan, and seconds until a headless Chromium has drawn every chart. Needs the extra `page`,
-Playwright and a Chromium. ``--images`` makes the screenshots of the documentation again.
+Playwright and a Chromium. ``--images`` makes the screenshots of the documentation again
+(``bench.pictures`` tells when that is due).
 """
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -21,18 +23,21 @@ from threading import Thread
 from typing import Any
 
 from bench.kept import provenance, write
+from bench.pictures import IMAGES, PLAN, ROOT, note
 from costmodel.domain.workload import Workload
 from planner.files.workload import load_workload
 from planner.planning.api import Planned, load_plan, plan
 
 RESULTS = Path(__file__).parent / "results" / "pages.json"
-IMAGES = Path(__file__).parent.parent / "docs" / "images"
 WORKLOADS = Path(__file__).parent / "workloads"
 SIZES = ((26, 8, "dlrm_dcnv2.yaml"), (856, 64, "open_856.yaml"), (2000, 256, "open_856.yaml"))
 """Tables, GPUs, and the workload they are of; 2,000 are the 856 again under other names."""
 TRACES = Path(__file__).parents[2] / "shared" / "data" / "traces" / "dlrm8_v100"
 """A recorded run, where the data of the benches is; its picture is left as it is elsewhere."""
 HARDWARE = "h100-sxm"
+MACHINES = "a100-sxm-80gb,h100-sxm,h200-sxm"
+SWEEP = ("--gpus", "4,8,16,32", "--hardware", MACHINES, "--time-limit", "3s")
+"""The sweep of the documentation's picture."""
 WIDTH, HEIGHT = 1200, 900
 MOST_WAIT_MS = 60_000
 
@@ -100,7 +105,7 @@ def images(chromium: Any) -> None:  # noqa: ANN401 - Playwright's
         folder = Path(directory)
         tables = str((WORKLOADS / "dlrm_dcnv2.yaml").resolve())
         machine = ("--gpus", "8", "--hardware", HARDWARE)
-        search = (*machine, "--time-limit", "5s")
+        search = (*machine, "--time-limit", "10s")
         for name, arguments in {
             "plan": ("plan", tables, *search, "-o", "plan.json"),
             "explain": ("explain", "plan.json", "--time-limit", "20s"),
@@ -108,32 +113,42 @@ def images(chromium: Any) -> None:  # noqa: ANN401 - Playwright's
             "compare": ("compare", tables, *machine, "--time-limit", "30s"),
         }.items():
             _planner(folder, *arguments, "--html", f"{name}.html")
-            _small(chromium, folder / f"{name}.html", IMAGES / f"{name}-page.png")
+            _small(chromium, folder / f"{name}.html", name)
+        shutil.copyfile(folder / "plan.json", PLAN)
+        _planner(folder, "sweep", tables, *SWEEP, "--html", "sweep.html")
+        _small(chromium, folder / "sweep.html", "sweep")
         if TRACES.is_dir():
             (folder / TRACES.name).symlink_to(TRACES.resolve())  # the page has its name as given
             _planner(folder, "replay", TRACES.name, "--html", "replay.html")
-            _small(chromium, folder / "replay.html", IMAGES / "replay-page.png")
+            _small(chromium, folder / "replay.html", "replay")
         whole = ("--sharder", "lookup_greedy", "--baseline", "none")
         _planner(folder, "plan", tables, *machine, *whole, "-o", "whole.json")
-        _edited(chromium, folder / "whole.json", IMAGES / "open-page.png")
+        _edited(chromium, folder / "whole.json")
 
 
 def _planner(folder: Path, *arguments: str) -> None:
+    """Run a command of this checkout, whichever is installed."""
     command = [sys.executable, "-m", "planner", *arguments, "-q"]
-    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - ours
+    here = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(  # noqa: S603 - ours
+        command, cwd=folder, env=here, check=True, stdout=subprocess.DEVNULL
+    )
 
 
-def _small(chromium: Any, page: Path, image: Path) -> None:  # noqa: ANN401 - Playwright's
+def _small(chromium: Any, page: Path, name: str) -> None:  # noqa: ANN401 - Playwright's
+    image = IMAGES / f"{name}-page.png"
     print(image.name, drawn(chromium, page, image))
     shrink(image)
+    note(name)
 
 
-def _edited(chromium: Any, plan_file: Path, image: Path) -> None:  # noqa: ANN401 - Playwright's
+def _edited(chromium: Any, plan_file: Path) -> None:  # noqa: ANN401 - Playwright's
     """Drag a block to another rank, and take a picture of it."""
     from planner.editing.edit_server import EditServer
     from planner.editing.edits import EditSession
     from planner.files.plans import load_plan_file
 
+    image = IMAGES / "open-page.png"
     session = EditSession(
         file=load_plan_file(plan_file), planned=load_plan(plan_file), target=plan_file
     )
@@ -143,11 +158,12 @@ def _edited(chromium: Any, plan_file: Path, image: Path) -> None:  # noqa: ANN40
         page.goto(server.url)
         chip = page.locator('[data-rank="0"] [draggable=true]').first
         chip.drag_to(page.locator('[data-rank="3"]'))
-        page.wait_for_function("document.getElementById('moves').textContent === '1'")
+        page.locator("#moves", has_text="1").wait_for()  # the page allows no `eval` of functions
         page.screenshot(path=image, full_page=True)
         page.close()
         server.shutdown()
     shrink(image)
+    note("open")
 
 
 def shrink(image: Path) -> None:
