@@ -185,10 +185,16 @@ def plan(
     try:
         return task.searched(sharder, baseline or NONE, search)
     except InfeasibleError as error:
-        from planner.planning.remedies import on_gpus, with_searched
+        raise _advised(error, task.problem, search) from None
 
-        problem = task.problem
-        raise with_searched(error, problem.workload, problem.topology, search, on_gpus) from None
+
+def _advised(error: PlannerError, problem: ShardingProblem, search: Search) -> PlannerError:
+    """Return the error, of one that says that no plan fits with what would help."""
+    from planner.planning.remedies import on_gpus, with_searched
+
+    if not isinstance(error, InfeasibleError):
+        return error
+    return with_searched(error, problem.workload, problem.topology, search, on_gpus)
 
 
 def plan_from(
@@ -238,7 +244,7 @@ def compare(
     errors = {attempt.sharder: attempt.error for attempt in attempts if attempt.error}
     found = sorted((a for a in attempts if a.plan), key=lambda attempt: attempt.step_time)
     if not found:
-        raise next(iter(errors.values()))
+        raise _advised(next(iter(errors.values())), task.problem, search)
     plans = [attempt.found for attempt in found]
     order = ranked(task.problem.workload, task.problem.topology, plans)
     compared = (

@@ -26,7 +26,9 @@ from sharders.problem.sharding_problem import ShardingProblem
 
 SHARDERS = ("size_greedy", "size_lookup_greedy", "lp", "annealing")
 SEARCH_TIME: Seconds = 1.5
-"""For each change, if the limit leaves as much for all of them."""
+"""To find a change at most, and to search with it, if the limit leaves as much for all of them."""
+LEAST_TIME: Seconds = 0.3
+"""To find each, whatever the limit leaves; mostly it takes a hundredth."""
 MOST_TIMES = 16
 """GPUs at most, as a multiple of those asked for."""
 MOST_HALVINGS = 4
@@ -34,7 +36,7 @@ MOST_HALVINGS = 4
 MOST_NAMED = 4
 """Tables of a change that are named; of more it is said how many of the largest they are."""
 PACKING_EFFORT = 1000 * ROUND
-"""What packing may take for a try, in moves of annealing, beside placing tables by size."""
+"""What packing may take for a try, in moves of annealing, where placing tables by size fails."""
 NUM_WAYS = 48
 """In how many ways packing places all tables by size, at most."""
 _KERNELS = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM_CACHING)
@@ -89,18 +91,18 @@ def with_searched(
     deadline = search.clock() + search.time_limit
     if search.began is not None:
         deadline = search.began + search.time_limit
-    remedies: list[tuple[str, str]] = []
-    kinds = (*scales(workload, topology, grown), *last_resorts(workload, topology, grown))
-    for number, scale in enumerate(kinds):
-        is_late = search.clock() > deadline or scale.last_resort
-        if search.interrupted() or (remedies and is_late):
+    found: list[Found] = []
+    for scale in (*scales(workload, topology, grown), *last_resorts(workload, topology, grown)):
+        if search.interrupted() or (found and scale.last_resort):
             break
-        left = max(0.0, deadline - search.clock()) / (len(kinds) - number)
-        until = search.clock() + max(0.1, min(SEARCH_TIME, left))
-        found = smallest(scale, _watch(search, until))
-        if found is not None:
-            own = replace(search, time_limit=max(0.1, until - search.clock()), began=None)
-            remedies.append((found.variant.name, _effect(found, own)))
+        left = min(SEARCH_TIME, deadline - search.clock())
+        made = smallest(scale, _watch(search, search.clock() + max(LEAST_TIME, left)))
+        found += [] if made is None else [made]
+    remedies = []
+    for number, each in enumerate(found):
+        left = (deadline - search.clock()) / (len(found) - number)
+        own = replace(search, time_limit=max(0.0, min(SEARCH_TIME, left)), began=None)
+        remedies.append((each.variant.name, _effect(each, own)))
     return replace(error, remedies=tuple(remedies))
 
 
@@ -173,8 +175,11 @@ def _plan(variant: Variant, is_spent: Callable[[], bool]) -> ShardingPlan | None
     except (PlannerError, ValueError):
         return None
     anything = np.zeros(len(problem.option_arrays.total_bytes), dtype=bool)
-    effort = PACKING_EFFORT + NUM_WAYS * WAY * len(variant.workload.tables)
-    plan = PackingSearch(problem, anything).go_on(effort, is_spent) or place_by_bytes(problem)
+    packing = PackingSearch(problem, anything)
+    by_size = NUM_WAYS * WAY * len(variant.workload.tables)
+    plan = packing.go_on(by_size, lambda: False) or place_by_bytes(problem)
+    if plan is None and not is_spent():
+        plan = packing.go_on(PACKING_EFFORT, is_spent)
     fitting = plan is not None and fits(variant.workload, variant.topology, plan)
     return plan if fitting else None
 
@@ -284,14 +289,16 @@ def in_type(workload: Workload, data_type: DataType, those: Sequence[DataType]) 
 
 
 def _effect(found: Found, search: Search) -> str:
-    """Return what a search finds: its expected step, and how full the fullest GPU is."""
+    """Return what a search finds: its expected step, and how full the fullest GPU is.
+
+    Where no time is left, that is of the plan that it was found with, whose step is none too short.
+    """
     workload, topology, plan = found.variant.workload, found.variant.topology, found.plan
-    try:
-        attempts = run_sharders(SHARDERS, ShardingProblem.of(workload, topology), search)
-    except PlannerError:
-        attempts = ()
-    made = sorted((each for each in attempts if each.plan), key=lambda each: each.step_time)
-    plan = made[0].found if made else plan
+    if search.time_limit > 0 and not search.interrupted():
+        with suppress(PlannerError):
+            attempts = run_sharders(SHARDERS, ShardingProblem.of(workload, topology), search)
+            made = (each for each in attempts if each.plan)
+            plan = min(made, key=lambda each: each.step_time).found
     expected = sample_steps(workload, topology, (plan,)).mean()
     held = max(rank.tables for rank in memory_per_rank(workload, topology, plan))
     full = percent(held / usable_bytes(workload, topology))

@@ -16,7 +16,7 @@ from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Optimizer, Pipeline, Workload
 from costmodel.memory.rank_memory import host_bytes_usable
 from planner.files.profiles import load_profile
-from planner.planning.remedies import Scale, Variant, on_gpus, scales, smallest
+from planner.planning.remedies import Scale, Variant, last_resorts, on_gpus, scales, smallest
 
 
 def refused(workload: Workload, **options: float) -> InfeasibleError:
@@ -168,9 +168,9 @@ def test_every_remedy_plans_and_a_smaller_one_does_not(case: tuple[Workload, Top
         told = dict(error.remedies)
     else:
         reject()
-    offered = []
-    for scale in scales(workload, ranks, on_gpus):
-        found = smallest(scale, lambda: False)
+    offered: list[str] = []
+    for scale in (*scales(workload, ranks, on_gpus), *last_resorts(workload, ranks, on_gpus)):
+        found = None if offered and scale.last_resort else smallest(scale, lambda: False)
         if found is None:
             continue
         offered.append(found.variant.name)
