@@ -114,7 +114,7 @@ def test_a_plan_is_drawn_sorted_filtered_and_zoomed(opened: Callable[[str], Any]
         assert shown == (sizes if smallest_first else sizes[::-1])
     tables.locator("input[type=search]").fill("table_11")
     assert rows.locator("visible=true").count() == 1
-    timeline = page.locator("#chart2 canvas")
+    timeline = page.locator("section", has_text="Timeline of a step").locator("canvas")
     timeline.scroll_into_view_if_needed()
     before = timeline.evaluate("canvas => canvas.toDataURL()")
     timeline.hover(position={"x": 400, "y": 100})
