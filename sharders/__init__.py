@@ -18,7 +18,7 @@ SHARDERS = {
     "beam": "sharders.baselines.beam:Beam",
     "optuna": "sharders.baselines.optuna_search:OptunaSearch",
     "hugectr": "sharders.baselines.hugectr:HugeCtrLike",
-    "torchrec_greedy": "sharders.greedy.torchrec_greedy:TorchRecGreedy",
+    "torchrec_port": "sharders.torchrec.sharder:TorchRecPort",
 }
 """Built-in sharders: name -> ``module:Class``, imported when used. Every class is made without
 arguments and is a ``sharders.problem.sharding_problem.Sharder``."""
@@ -26,7 +26,7 @@ arguments and is a ``sharders.problem.sharding_problem.Sharder``."""
 
 PORTFOLIO = (
     "annealing",
-    "torchrec_greedy",
+    "torchrec_port",
     "size_lookup_greedy",
     "norm_lookup_greedy",
     "lookup_greedy",

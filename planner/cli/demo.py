@@ -36,7 +36,7 @@ def _tour(folder: Path) -> list[list[str]]:
     from planner.pages.charts import check_library
 
     tables, plan = str(folder / "tables.yaml"), str(folder / "plan.json")
-    how = ["--gpus", "8", "--hardware", "h100-sxm", "--baseline", "torchrec_greedy"]
+    how = ["--gpus", "8", "--hardware", "h100-sxm"]
     simulate = ["simulate", plan, "--trace", str(folder / "trace.json")]
     try:
         check_library()

@@ -44,8 +44,8 @@ MOST_JOBS = 256
     "--baseline",
     metavar="NAME",
     type=BASELINE,
-    help="What the report compares with: `torchrec` (TorchRec's own planner, the default where it "
-    "is installed), `torchrec_greedy` (a re-implementation of it), another sharder, or `none`.",
+    help="What the report compares with: `torchrec_port` (TorchRec's planner, ported: the "
+    "default), `torchrec` (the planner itself, where it is installed), another sharder, or `none`.",
 )
 @click.option(
     "--jobs",
@@ -100,7 +100,7 @@ def command(
     from planner.environment.settings import DEFAULT, resolve
     from planner.files.disk import check_writable
     from planner.planning.api import plan
-    from planner.planning.baseline import default_baseline
+    from planner.planning.baseline import DEFAULT_BASELINE
     from planner.planning.search import Search
 
     unasked = target is None and not output.json
@@ -127,13 +127,12 @@ def command(
             nodes=profile_and_nodes(settings, gpus, nodes),
             hardware=settings.hardware,
             sharder=settings.sharder,
-            baseline=settings.baseline or default_baseline(),
+            baseline=settings.baseline or DEFAULT_BASELINE,
             search=Search(
                 seed=settings.seed,
                 time_limit=settings.time_limit,
                 began=start,
                 gap=gap,
-                wait=settings.baseline is not None,
                 max_plans=max_plans,
                 interrupted=lambda: interrupt.happened,
                 watch=progress.watch,

@@ -35,7 +35,7 @@ class Settings:
     hardware: str = DEFAULT_HARDWARE
     sharder: str = "auto"
     baseline: str | None = None
-    """None: TorchRec's planner where it is installed, else a stand-in."""
+    """None: TorchRec's planner, ported."""
     seed: int = 0
     time_limit: "Seconds" = 10.0
     origins: Mapping[str, str]

@@ -27,7 +27,7 @@ from planner.environment.settings import DEFAULT_HARDWARE
 from planner.files.disk import source_name, write_text
 from planner.files.profiles import load_profile
 from planner.files.workload import read_workload, refused
-from planner.planning.baseline import NONE, STAND_IN, baseline_beside
+from planner.planning.baseline import DEFAULT_BASELINE, NONE, check_baseline, find_baseline
 from planner.planning.confidence import confidences, ranked
 from planner.planning.history import SearchHistory
 from planner.planning.notes import note_on_change, note_on_nodes
@@ -52,7 +52,6 @@ WITHOUT_CHOICE = (
     "the time limit left none for the models' errors: the step is as predicted, without an "
     "interval, and the plan is the fastest so predicted"
 )
-WITHOUT_BASELINE = "no plan to compare with: `{}` found none in the time that was left"
 WorkloadLike: TypeAlias = Workload | str | Path
 HardwareLike: TypeAlias = HardwareProfile | str | Path
 
@@ -151,7 +150,7 @@ def plan(
     nodes: int | None = None,
     hardware: HardwareLike = DEFAULT_HARDWARE,
     sharder: str = AUTO,
-    baseline: str | None = STAND_IN,
+    baseline: str | None = DEFAULT_BASELINE,
     search: Search | None = None,
     **options: Any,  # noqa: ANN401 - the fields of Search
 ) -> Planned:
@@ -169,8 +168,8 @@ def plan(
         Name of a sharder, or ``auto``: all built-in ones, and a choice among their plans and the
         baseline's by the expected step (``planner.planning.choice``).
     baseline
-        What the report compares with: a sharder, or nothing (None or ``none``). ``torchrec``,
-        TorchRec's own planner, runs in a process of its own beside the search (``Search.wait``).
+        What the report compares with: a sharder, or nothing (None or ``none``); by default
+        TorchRec's planner, ported.
     search, options
         How to search, as a ``Search`` or as its fields: ``seed``, ``time_limit`` in seconds, ...
 
@@ -373,16 +372,17 @@ class _PlanningTask:
         from planner.planning.choice import choose
         from planner.planning.judging import make_verdict
 
+        check_baseline(baseline)
         problem, names = self.problem, sharders_for(sharder)
         history = SearchHistory.of(search)
         search = replace(search, watch=history.watch)
         stages = Stages(problem, search)
         searching = stages.searching()
-        with baseline_beside(baseline, problem, searching, names) as judge:
-            attempts = run_sharders(names, problem, searching)
-            found_after = history.ended()
-            stages.begin(PlanningStage.BASELINE, attempts)
-            beside = judge(attempts, stages.time_left)
+        attempts = run_sharders(names, problem, searching)
+        found_after = history.ended()
+        stages.begin(PlanningStage.BASELINE, attempts)
+        told = find_baseline(baseline, problem, searching, attempts, stages.time_left)
+        beside = told if isinstance(told, Baseline) else None
         stages.begin(PlanningStage.CHOICE, attempts)
         found, choice = self._candidates(attempts, beside), None
         if stages.fits(PlanningStage.CHOICE):
@@ -406,8 +406,8 @@ class _PlanningTask:
             end=search_end(names, attempts).value,
             is_bare=stages.is_bare and all((each.bound or 0.0) <= bound for each in attempts),
         )
-        if beside is None and baseline != NONE and search.wait:
-            report = replace(report, notes=(*report.notes, WITHOUT_BASELINE.format(baseline)))
+        if isinstance(told, str):
+            report = replace(report, notes=(*report.notes, told))
         if choice is None:
             report = replace(report, notes=(*report.notes, WITHOUT_CHOICE), baseline=beside)
             return self.planned(chosen, report)

@@ -96,7 +96,7 @@ class Baseline:
     sharder: str
     step_time: Seconds
     reason: str | None = None
-    """Why it is not what was asked for."""
+    """Why it may not be the plan that the sharder makes."""
     plan: ShardingPlan | None = None
     expected: Seconds | None = None
     """Its mean step over the models' errors, as ``Confidence.expected``."""

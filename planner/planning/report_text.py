@@ -58,7 +58,7 @@ STAGE_NAMES: Mapping[Stage, str] = {
 }
 _BASELINES = {
     "torchrec": "TorchRec's own planner",
-    "torchrec_greedy": "torchrec_greedy, our version of TorchRec's greedy",
+    "torchrec_port": "TorchRec's planner (1.9.2), ported",
 }
 
 
@@ -169,7 +169,7 @@ def _against_baseline(report: Report) -> str:
         verdict = f"as predicted, {verdict}"
     name = _BASELINES.get(baseline.sharder, baseline.sharder)
     if baseline.reason is not None:
-        name = f"{baseline.sharder} ({baseline.reason})"
+        name = f"{name}, {baseline.reason}"
     return f"{name}; {verdict}"
 
 

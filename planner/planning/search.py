@@ -74,9 +74,6 @@ class Search:
     patience: float = PATIENCE
     """The search ends when nothing was gained for so many times as long as all gains took, and
     ``Gains.least_quiet``; ``inf``: never before its time is up."""
-    wait: bool = True
-    """Whether a baseline in a process of its own that is not done when the search is, is waited for
-    until the time limit."""
     jobs: int = 1
     """Processes of this machine that search at once, each from a seed of its own."""
     storage: str | None = None

@@ -1,9 +1,13 @@
-"""TorchRec's own planner as a sharder: it makes the plan, our simulator times it."""
+"""TorchRec's own planner as a sharder: it makes the plan, our simulator times it.
+
+What ``sharders.torchrec`` is a port of, and is held to, plan by plan (``bench.torchrec_port``).
+"""
 
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -28,25 +32,14 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConf
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.types import DataType as TorchRecType
 
-from costmodel.base.errors import InfeasibleError
-from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
+from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import EmbeddingTable, Pooling
-from costmodel.memory.rank_memory import check_memory, infeasible
 from planner.torchrec.model_reading import DATA_TYPES, OPTIMIZER_CLASSES
 from planner.torchrec.plans import TableLocation, from_torchrec
 from planner.torchrec.topology import make_topology
-from sharders.problem.options import TableOption, make_plan, make_sharding
-from sharders.problem.sharding_problem import (
-    Budget,
-    Progress,
-    SearchResult,
-    SearchStatus,
-    ShardingProblem,
-)
-
-MEMORY_SHARES = (1.0, 0.9, 0.75, 1.15, 1.4)
-"""How much of the memory TorchRec is told of, tried in this order: it counts a shard's bytes in
-another way than ``costmodel.memory``: its plan may not fit, or a plan that fits be refused."""
+from sharders.problem.sharding_problem import Budget, SearchResult, ShardingProblem
+from sharders.torchrec.attempts import Counter, Memory, first_that_fits
+from sharders.torchrec.search_space import allowed, collection, min_partition
 
 _TYPES = {
     known: TorchRecType[name]
@@ -69,45 +62,14 @@ class TorchRecPlanner:
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Let TorchRec propose until it has nothing left, or the budget is spent."""
         del rng
-        counter = _Counter(budget=budget, reserve=len(MEMORY_SHARES) - 1)
         with _quiet():
-            plan = _first_that_fits(problem, counter)
-        step_time = problem.objective.step_time(plan)
-        budget.report(Progress(evaluated=counter.proposed, best=step_time))
-        return SearchResult(
-            plan=plan,
-            step_time=step_time,
-            status=SearchStatus.LIMIT if counter.spent else SearchStatus.CONVERGED,
-            evaluated=counter.proposed,
-        )
-
-
-@dataclass(slots=True)
-class _Counter:
-    """Counts proposals over all attempts; every attempt gets at least one."""
-
-    budget: Budget
-    reserve: int
-    """Attempts still to come, one proposal of the budget kept for each."""
-    proposed: int = 0
-    spent: bool = False
-    fresh: bool = field(default=True)
-    """Whether this attempt has proposed nothing yet."""
-
-    def may_propose(self) -> bool:
-        """Count one more proposal, if there may be one."""
-        if not self.fresh and self.budget.spent(self.proposed + self.reserve):
-            self.spent = True
-            return False
-        self.fresh = False
-        self.proposed += 1
-        return True
+            return first_that_fits(problem, budget, partial(_planned, problem))
 
 
 class _Budgeted(Proposer):  # type: ignore[misc]  # torchrec has no types here
     """A proposer that ends when the budget does."""
 
-    def __init__(self, proposer: Proposer, counter: _Counter) -> None:
+    def __init__(self, proposer: Proposer, counter: Counter) -> None:
         self._proposer = proposer
         self._counter = counter
 
@@ -122,28 +84,7 @@ class _Budgeted(Proposer):  # type: ignore[misc]  # torchrec has no types here
         return proposal if proposal and self._counter.may_propose() else None
 
 
-def _first_that_fits(problem: ShardingProblem, counter: _Counter) -> ShardingPlan:
-    refused = 0.0
-    said = ""
-    for share in MEMORY_SHARES:
-        if share < refused:
-            continue
-        counter.fresh = True
-        try:
-            plan = _planned(problem, counter, share)
-            check_memory(problem.workload, problem.topology, plan)
-        except PlannerError as error:
-            refused, said = share, str(error).strip().partition("\n")[0]
-        except InfeasibleError as error:
-            said = said or str(error)
-        else:
-            return plan
-        counter.reserve = max(0, counter.reserve - 1)
-    message = f"TorchRec's planner finds no plan: {said}" if said else None
-    raise infeasible(problem.workload, problem.topology, message)
-
-
-def _planned(problem: ShardingProblem, counter: _Counter, share: float) -> ShardingPlan:
+def _planned(problem: ShardingProblem, memory: Memory, counter: Counter) -> ShardingPlan | str:
     topology = problem.topology
     module, locations = _module(problem)
     proposers = (
@@ -157,8 +98,8 @@ def _planned(problem: ShardingProblem, counter: _Counter, share: float) -> Shard
             world_size=topology.world_size,
             local_world_size=topology.local_world_size,
             compute_device="cuda",
-            hbm_cap=int(min(problem.rooms) * share),
-            ddr_cap=int(problem.host_capacity / topology.local_world_size),
+            hbm_cap=memory.hbm,
+            ddr_cap=memory.host,
         ),
         batch_size=problem.workload.local_batch_size,
         constraints={
@@ -171,32 +112,12 @@ def _planned(problem: ShardingProblem, counter: _Counter, share: float) -> Shard
         stats=[],
         debug=False,
     )
-    made = planner.plan(module, [EmbeddingBagCollectionSharder(), EmbeddingCollectionSharder()])
-    return _with_fixed_tables(problem, from_torchrec(made, locations, problem.workload, topology))
-
-
-def _with_fixed_tables(problem: ShardingProblem, plan: ShardingPlan) -> ShardingPlan:
-    """Return the plan with tables where the user wants them, by the same type if it may be."""
-    return make_plan(
-        problem.topology,
-        [_as_wanted(problem, table, plan.table(table.name)) for table in problem.workload.tables],
-    )
-
-
-def _as_wanted(
-    problem: ShardingProblem, table: EmbeddingTable, sharding: TableSharding
-) -> TableSharding:
-    if not table.ranks:
-        return sharding
-
-    def difference(option: TableOption) -> tuple[bool, bool]:
-        return (
-            option.sharding_type is not sharding.sharding_type,
-            option.compute_kernel is not sharding.compute_kernel,
-        )
-
-    nearest = min(problem.options[table.name], key=difference)
-    return make_sharding(table, problem.topology, nearest)
+    sharders = [EmbeddingBagCollectionSharder(), EmbeddingCollectionSharder()]
+    try:
+        made = planner.plan(module, sharders)
+    except PlannerError as error:
+        return str(error).strip().partition("\n")[0]
+    return from_torchrec(made, locations, problem.workload, topology)
 
 
 def _module(problem: ShardingProblem) -> tuple[nn.Module, Mapping[str, TableLocation]]:
@@ -204,7 +125,7 @@ def _module(problem: ShardingProblem) -> tuple[nn.Module, Mapping[str, TableLoca
     groups: dict[str, list[EmbeddingBagConfig | EmbeddingConfig]] = {}
     locations = {}
     for index, table in enumerate(problem.workload.tables):
-        group = _group(table)
+        group = collection(table)
         locations[table.name] = TableLocation(
             module=group, table=f"t{index}"
         )  # names may have dots in them
@@ -226,13 +147,6 @@ def _module(problem: ShardingProblem) -> tuple[nn.Module, Mapping[str, TableLoca
     return module, locations
 
 
-def _group(table: EmbeddingTable) -> str:
-    """Return the collection a table is in; unpooled ones have one width each."""
-    if table.pooling is Pooling.NONE:
-        return f"unpooled_{table.embedding_dim}"
-    return "weighted" if table.weighted else "pooled"
-
-
 def _collection(group: str, configs: list[Any]) -> nn.Module:
     device = torch.device("meta")
     if group.startswith("unpooled"):
@@ -241,14 +155,11 @@ def _collection(group: str, configs: list[Any]) -> nn.Module:
 
 
 def _constraints(problem: ShardingProblem, table: EmbeddingTable) -> ParameterConstraints:
-    options = problem.options[table.name]
-    kinds = dict.fromkeys(option.sharding_type for option in options)
-    if ShardingType.GRID_SHARD not in table.sharding_types:
-        kinds.pop(ShardingType.GRID_SHARD, None)
+    kinds, kernels = allowed(problem, table)
     return ParameterConstraints(
         sharding_types=[kind.value for kind in kinds],
-        compute_kernels=list(dict.fromkeys(option.compute_kernel.value for option in options)),
-        min_partition=table.min_shard_dim if table.min_shard_dim > 4 else None,
+        compute_kernels=[kernel.value for kernel in kernels],
+        min_partition=min_partition(table),
         pooling_factors=[table.pooling_factor / table.num_bags] * table.num_features,
         num_poolings=[table.bags_per_sample] * table.num_features,
         is_weighted=table.weighted,

@@ -1,0 +1,148 @@
+"""How TorchRec's planner is asked: the memory it is told of, and tables that have fixed ranks.
+
+The same for the planner itself (``planner.torchrec.sharder``) and its port.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from costmodel.base.errors import InfeasibleError
+from costmodel.domain.plan import ShardingPlan, TableSharding
+from costmodel.domain.workload import EmbeddingTable
+from costmodel.memory.rank_memory import check_memory, infeasible
+from sharders.problem.options import TableOption, make_plan, make_sharding
+from sharders.problem.sharding_problem import (
+    Budget,
+    Progress,
+    SearchResult,
+    SearchStatus,
+    ShardingProblem,
+)
+
+MEMORY_SHARES = (1.0, 0.9, 0.75, 1.15, 1.4)
+"""How much of the memory TorchRec is told of, tried in this order: it counts a shard's bytes in
+another way than ``costmodel.memory``: its plan may not fit, or a plan that fits be refused."""
+
+
+@dataclass(slots=True)
+class Counter:
+    """Counts proposals over all attempts; every attempt gets at least one."""
+
+    budget: Budget
+    reserve: int = len(MEMORY_SHARES) - 1
+    """Attempts still to come, one proposal of the budget kept for each."""
+    proposed: int = 0
+    spent: bool = False
+    fresh: bool = field(default=True)
+    """Whether this attempt has proposed nothing yet."""
+
+    def may_propose(self) -> bool:
+        """Count one more proposal, if there may be one."""
+        if not self.fresh and self.budget.spent(self.proposed + self.reserve):
+            self.spent = True
+            return False
+        self.fresh = False
+        self.proposed += 1
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What a planner is told that a rank has, in whole bytes."""
+
+    hbm: int
+    host: int
+
+    @classmethod
+    def of(cls, problem: ShardingProblem, share: float) -> "Memory":
+        """Return a share of what the fullest rank has for tables, and its part of the host's."""
+        return cls(
+            hbm=int(min(problem.rooms) * share),
+            host=int(problem.host_capacity / problem.topology.local_world_size),
+        )
+
+
+def first_that_fits(
+    problem: ShardingProblem,
+    budget: Budget,
+    planned: Callable[[Memory, Counter], ShardingPlan | str],
+) -> SearchResult:
+    """Return the first plan that fits, told of one share of the memory after another.
+
+    Parameters
+    ----------
+    problem, budget
+        What is planned, and for how long.
+    planned
+        Returns the plan for so much memory, or why there is none; counts its proposals, and
+        proposes no more once it may not.
+
+    Raises
+    ------
+    InfeasibleError
+        None of them fits.
+
+    """
+    counter = Counter(budget)
+    plan = _first_plan(problem, counter, planned)
+    step_time = problem.objective.step_time(plan)
+    budget.report(Progress(evaluated=counter.proposed, best=step_time))
+    return SearchResult(
+        plan=plan,
+        step_time=step_time,
+        status=SearchStatus.LIMIT if counter.spent else SearchStatus.CONVERGED,
+        evaluated=counter.proposed,
+    )
+
+
+def _first_plan(
+    problem: ShardingProblem,
+    counter: Counter,
+    planned: Callable[[Memory, Counter], ShardingPlan | str],
+) -> ShardingPlan:
+    refused, said = 0.0, ""
+    for share in MEMORY_SHARES:
+        if share < refused:
+            continue
+        counter.fresh = True
+        found = planned(Memory.of(problem, share), counter)
+        if isinstance(found, str):
+            refused, said = share, found
+        else:
+            plan = with_fixed_tables(problem, found)
+            try:
+                check_memory(problem.workload, problem.topology, plan)
+            except InfeasibleError as error:
+                said = said or str(error)
+            else:
+                return plan
+        counter.reserve = max(0, counter.reserve - 1)
+    message = f"TorchRec's planner finds no plan: {said}" if said else None
+    raise infeasible(problem.workload, problem.topology, message)
+
+
+def with_fixed_tables(problem: ShardingProblem, plan: ShardingPlan) -> ShardingPlan:
+    """Return the plan with tables where the user wants them, by the same type if it may be.
+
+    TorchRec's planner cannot be told of ranks.
+    """
+    return make_plan(
+        problem.topology,
+        [_as_wanted(problem, table, plan.table(table.name)) for table in problem.workload.tables],
+    )
+
+
+def _as_wanted(
+    problem: ShardingProblem, table: EmbeddingTable, sharding: TableSharding
+) -> TableSharding:
+    if not table.ranks:
+        return sharding
+
+    def difference(option: TableOption) -> tuple[bool, bool]:
+        return (
+            option.sharding_type is not sharding.sharding_type,
+            option.compute_kernel is not sharding.compute_kernel,
+        )
+
+    nearest = min(problem.options[table.name], key=difference)
+    return make_sharding(table, problem.topology, nearest)
