@@ -4,7 +4,7 @@ The same for the planner itself (``planner.torchrec.sharder``) and its port.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from costmodel.base.errors import InfeasibleError
 from costmodel.domain.plan import ShardingPlan, TableSharding
@@ -33,12 +33,12 @@ class Counter:
     """Attempts still to come, one proposal of the budget kept for each."""
     proposed: int = 0
     spent: bool = False
-    fresh: bool = field(default=True)
-    """Whether this attempt has proposed nothing yet."""
+    fresh: bool = True
+    """Whether this attempt may propose whatever the budget: it has proposed nothing yet."""
 
     def may_propose(self) -> bool:
         """Count one more proposal, if there may be one."""
-        if not self.fresh and self.budget.spent(self.proposed + self.reserve):
+        if self.budget.spent(self.proposed + self.reserve) and not self.fresh:
             self.spent = True
             return False
         self.fresh = False

@@ -15,7 +15,6 @@ READ = (Path("README.md"), Path("CONTRIBUTING.md"), *PAGES)
 PACKAGES = [Path(name, "README.md") for name in ("costmodel", "planner", "sharders")]
 QUICK = {
     "PLANNER_TIME_LIMIT": "0.5s",
-    "PLANNER_BASELINE": "torchrec_greedy",
     "XDG_CONFIG_HOME": "/nonexistent",
 }
 """Settings with which commands of pages end soon."""

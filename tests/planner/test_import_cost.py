@@ -41,7 +41,6 @@ def test_planning_needs_no_scipy_nor_what_only_other_sharders_use(tmp_path: Path
     workload = tmp_path / "one.yaml"
     workload.write_text("tables: [{name: a, num_embeddings: 1000, embedding_dim: 64}]")
     plan = ["plan", str(workload), "--gpus", "2", "--sharder", "lp", "-o", "-"]
-    plan += ["--baseline", "torchrec_greedy"]
     unneeded = {"torch", "scipy", "sklearn", "optuna", "pandas", "matplotlib"}
     assert not loaded_by(command(plan)) & unneeded
 

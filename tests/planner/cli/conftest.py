@@ -20,11 +20,9 @@ tables:
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("HARDWARE", "SHARDER", "SEED"):
+    for name in ("HARDWARE", "SHARDER", "SEED", "BASELINE"):
         monkeypatch.delenv(f"PLANNER_{name}", raising=False)
     monkeypatch.setenv("PLANNER_TIME_LIMIT", "1s")  # most are not about the search
-    # TorchRec's planner, the default where it is installed, imports torch in a process of its own
-    monkeypatch.setenv("PLANNER_BASELINE", "torchrec_greedy")
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)

@@ -172,11 +172,11 @@ def test_a_known_plan_that_is_better_is_taken() -> None:
     problem = example_problem(Workload(tables=tables, local_batch_size=8192), world_size=4)
     together = attempt(problem, "naive", placed(problem, 0, 0, 0, 1))
     apart = replace(
-        attempt(problem, "torchrec_greedy", placed(problem, 0, 1, 2, 3)), status=SearchStatus.GIVEN
+        attempt(problem, "torchrec_port", placed(problem, 0, 1, 2, 3)), status=SearchStatus.GIVEN
     )
     assert apart.step_time < together.step_time * (1 - SAME_STEP)
     choice = choose(problem, [together, apart], at_once)
-    assert choice.attempt.sharder == "torchrec_greedy"
+    assert choice.attempt.sharder == "torchrec_port"
     assert choice.confidence.num_candidates == 1
 
 

@@ -65,7 +65,6 @@ def test_the_command_line_knows_it_by_name(target: Path, tmp_path: Path) -> None
     tables = tmp_path / "tables.yaml"
     tables.write_text(TABLES, encoding="utf-8")
     command = ["plan", str(tables), "--gpus", "2", "--sharder", "heaviest_first", "--json"]
-    command += ["--baseline", "torchrec_greedy"]
     paths = os.pathsep.join([str(target), str(SOURCE.parents[1])])
     done = subprocess.run(  # noqa: S603 - our own interpreter and code
         [sys.executable, "-m", "planner", *command],
