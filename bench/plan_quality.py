@@ -3,7 +3,8 @@
 A run says which step a sharder, or ``auto``, found by the simulator, and when it had found which
 (``attempt``). Problems are drawn from the open dataset's statistics here (``draw_workloads``);
 ``bench.population`` draws more uneven ones. Other planners' sharders are re-implementations in
-spirit: ``torchrec_greedy``, ``beam`` (NeuroShard), ``hugectr``, ``ilp`` (RecShard), ``dreamshard``.
+spirit: ``beam`` (NeuroShard), ``hugectr``, ``ilp`` (RecShard), ``dreamshard``; ``torchrec_port``
+makes TorchRec's own plans (``bench.torchrec_port``).
 """
 
 import multiprocessing

@@ -35,8 +35,6 @@ PAGES = (
 """Pages with generated text."""
 TUTORIAL = PAGES[-1]
 SCREEN = ("plan", "bench/workloads/dlrm_dcnv2.yaml", "--gpus", "8")
-AS_INSTALLED = {"PLANNER_BASELINE": "torchrec_greedy"}
-"""Settings of what is shown: without TorchRec, as the first command of the README installs."""
 COMMITS = "commits"
 """The file that says which commit has those results that do not say what code they are of."""
 
@@ -164,6 +162,26 @@ def torchrec_speed() -> str:
     return "\n".join(lines)
 
 
+def torchrec_port() -> str:
+    """Return the table of TorchRec's planner beside its port."""
+    lines = [
+        "| problem | tables x GPUs | plans | TorchRec's, the port's | CPU time of both | proposals |",
+        "|---" * 6 + "|",
+    ]
+    for name, row in result("torchrec_port").items():
+        theirs, ours = row["theirs"], row["ours"]
+        steps = [f"{each['step_s'] / MS:.2f} ms" for each in (theirs, ours)]
+        same = "the same" if not row["different"] else f"{row['different']} tables differ"
+        counts = [f"{each['proposals']:,}" for each in (theirs, ours)]
+        told = f"{same}, after as many proposals" if row["cut"] else same
+        lines.append(
+            f"| {name} | {row['tables']} x {row['gpus']} | {told} | {', '.join(steps)} "
+            f"| {theirs['cpu_s']:.2f}, {ours['cpu_s']:.2f} s "
+            f"| {', '.join(counts if row['cut'] else counts[:1])} |"
+        )
+    return "\n".join(lines)
+
+
 def nlp() -> str:
     """Return the table of language models predicted from execution traces."""
     found = result("nlp")
@@ -245,6 +263,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "coverage": coverage,
     "search_population": population,
     "torchrec_speed": torchrec_speed,
+    "torchrec_port": torchrec_port,
     "torchrec_cases": lambda: torchrec_tables.cases(result("torchrec_cases")),
     "torchrec_tests": lambda: torchrec_tables.tests(result("torchrec_tests")),
     "clients": lambda: clients.section(result("clients")),
@@ -279,7 +298,7 @@ def screen() -> str:
     """Return what the first command of the README shows."""
     command = [sys.executable, "-m", "planner", *SCREEN, "-o", "/dev/null"]
     done = subprocess.run(  # noqa: S603 -- our own command
-        command, cwd=ROOT, capture_output=True, text=True, check=True, env=os.environ | AS_INSTALLED
+        command, cwd=ROOT, capture_output=True, text=True, check=True
     )
     return f"```text\n$ planner {' '.join(SCREEN)}\n{done.stdout}```"
 
@@ -298,7 +317,7 @@ def main() -> None:
         blocks["screen"] = screen()
         text = TUTORIAL.read_text(encoding="utf-8")
         with TemporaryDirectory() as folder:
-            ran = run_page(text, Path(folder), AS_INSTALLED)
+            ran = run_page(text, Path(folder), {})
         TUTORIAL.write_text(with_outputs(text, ran), encoding="utf-8")
     fill(blocks)
 

@@ -1,7 +1,7 @@
 """How good plans get on problems that nothing was tuned on: `python -m bench.search_population`.
 
     python -m bench.search_population --set tuning --sample 12 --seconds 10 --seeds 0 1
-    python -m bench.search_population --set held-out --seconds 10 --sharders auto torchrec_greedy
+    python -m bench.search_population --set held-out --seconds 10 --sharders auto torchrec_port
     python -m bench.search_population --set held-out --show
 
 Problems are drawn by ``bench.population``. Every run is a process of its own, limited in CPU
@@ -39,6 +39,7 @@ from bench.population import HELD_OUT, POPULATION, TUNING, UNEVEN
 from costmodel.base.units import MS, Seconds
 from costmodel.bounds.lower_bound import step_time_bound
 from planner.planning.plugins import AUTO
+from sharders import SHARDERS
 
 RESULTS = Path(__file__).parent / "results" / "search_population.jsonl"
 BEST = Path(__file__).parent / "results" / "search_population_best.json"
@@ -174,9 +175,13 @@ def show(runs: Sequence[Run], best: Mapping[str, Mapping[str, Any]], at: Sequenc
 
 
 def table(runs: Sequence[Run], best: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return how every sharder's last runs on held-out instances are distributed, as a table."""
+    """Return how every sharder's last runs on held-out instances are distributed, as a table.
+
+    Sharders that there were once are left out.
+    """
     names = {instance.name for instance in HELD_OUT} & best.keys()
-    own = [run for run in runs if run["instance"] in names]
+    there = {AUTO, *SHARDERS}
+    own = [run for run in runs if run["instance"] in names and run["sharder"] in there]
     last = {(run["sharder"] != AUTO, run["sharder"], run["seconds"]): run["commit"] for run in own}
     lines = [
         "| sharder | CPU s | instances | runs | median | p90 | worst | seeds | worst | commit |",

@@ -100,9 +100,8 @@ def timed(
     target = path.with_suffix(".plan.json")
     arguments = ["plan", str(path), "--gpus", str(gpus), "--time-limit", f"{limit}s"]
     how = ["-m", "planner"]
-    if by_processor:  # TorchRec's planner has a process, and a clock, of its own
+    if by_processor:
         how = ["-c", _BY_PROCESSOR_TIME]
-        arguments += ["--baseline", "torchrec_greedy"]
     command = [sys.executable, *how, *arguments, "-o", str(target), "--quiet"]
     around = _machine_time(beside)
     before, start = _children_time(), time.monotonic()

@@ -235,8 +235,14 @@ def main() -> None:
         row = isolated(compared, name)
         show(name, row)
         if args.write:
-            kept = {**row, **provenance()}
-            updated(RESULTS, lambda results, name=name, kept=kept: results.update({name: kept}))
+            _keep(name, row)
+
+
+def _keep(name: str, row: Mapping[str, Any]) -> None:
+    def change(results: dict[str, Any]) -> None:
+        results[name] = {**row, **provenance()}
+
+    updated(RESULTS, change)
 
 
 if __name__ == "__main__":

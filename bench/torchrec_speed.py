@@ -18,6 +18,7 @@ from typing import Any
 from bench.kept import provenance, read, write
 from bench.plan_quality import Instance, attempt, bound, isolated
 from costmodel.base.units import MS, Seconds
+from planner.planning.baseline import DEFAULT_BASELINE
 from planner.planning.plugins import AUTO, TORCHREC, load_sharder
 from planner.planning.search import sharders_for
 
@@ -30,14 +31,13 @@ INSTANCES = {
 }
 THEIR_LIMIT: Seconds = 60.0
 """For TorchRec to propose; enumerating before, and the last proposal, come on top."""
-STAND_IN = "torchrec_greedy"
 BUDGETS: tuple[Seconds, ...] = (1.0, 10.0, 60.0)
 
 
 def measured(instance: Instance, budgets: Sequence[Seconds]) -> dict[str, Any]:
     """Return every run's CPU time and step time, and when it was ahead of TorchRec's plan."""
     theirs = isolated(attempt, instance, TORCHREC, THEIR_LIMIT)
-    rows = [isolated(attempt, instance, STAND_IN, min(THEIR_LIMIT, max(budgets)))]
+    rows = [isolated(attempt, instance, DEFAULT_BASELINE, min(THEIR_LIMIT, max(budgets)))]
     rows += [isolated(attempt, instance, AUTO, seconds) for seconds in budgets]
     for row in rows:
         row["better_after_s"] = better_after(row, theirs)

@@ -18,7 +18,7 @@ SHARDERS = {
     "beam": "sharders.baselines.beam:Beam",
     "optuna": "sharders.baselines.optuna_search:OptunaSearch",
     "hugectr": "sharders.baselines.hugectr:HugeCtrLike",
-    "torchrec_port": "sharders.torchrec.sharder:TorchRecPort",
+    "torchrec_port": "sharders.torchrec.port:TorchRecPort",
 }
 """Built-in sharders: name -> ``module:Class``, imported when used. Every class is made without
 arguments and is a ``sharders.problem.sharding_problem.Sharder``."""

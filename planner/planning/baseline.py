@@ -16,8 +16,7 @@ from planner.planning.search import Attempt, Search
 from sharders.problem.sharding_problem import SearchStatus, ShardingProblem
 
 DEFAULT_BASELINE = "torchrec_port"
-"""Makes TorchRec's plans, whether or not that is installed, and takes a second where it takes
-minutes."""
+"""Makes TorchRec's plans, whether or not it is installed, in a second where it takes minutes."""
 NONE = "none"
 _ENDING = (DEFAULT_BASELINE, TORCHREC)
 """Those that end by themselves: stopped before, they might have made another plan."""

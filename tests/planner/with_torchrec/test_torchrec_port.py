@@ -12,7 +12,7 @@ from costmodel.base.errors import InfeasibleError
 from planner.examples import example_problem, example_workload
 from planner.torchrec.sharder import TorchRecPlanner
 from sharders.problem.sharding_problem import Budget, SearchResult, Sharder, ShardingProblem
-from sharders.torchrec.sharder import TorchRecPort
+from sharders.torchrec.port import TorchRecPort
 
 FEW = Budget(max_evaluations=60)
 """Enough for greedy proposals of both kinds, or a part of all combinations."""
@@ -52,7 +52,7 @@ def test_tables_with_ranks_are_moved_alike() -> None:
     workload = example_workload(6)
     first, *others = workload.tables
     fixed = replace(workload, tables=(replace(first, ranks=(1,)), *others))
-    problem = example_problem(fixed, world_size=4)
+    problem = example_problem(fixed, world_size=4, fill=0.05)
     theirs = TorchRecPlanner().shard(problem, Budget(), Random(0))
     assert TorchRecPort().shard(problem, Budget(), Random(0)).plan == theirs.plan
     assert theirs.plan.table(first.name).ranks == (1,)

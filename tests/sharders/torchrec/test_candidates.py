@@ -1,4 +1,4 @@
-from made import candidate, candidates, whole
+from made_candidates import candidate, candidates, whole
 
 from costmodel.domain.plan import ShardingType
 

@@ -4,7 +4,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from made import candidate, candidates, whole
+from made_candidates import candidate, candidates, whole
 
 from costmodel.domain.plan import ShardingType
 from sharders.torchrec.attempts import Memory

@@ -1,6 +1,6 @@
 """The order in which combinations are tried: of all, greedily twice, and of one type each."""
 
-from made import candidate, candidates, whole
+from made_candidates import candidate, candidates, whole
 
 from costmodel.domain.plan import ShardingType
 from sharders.torchrec.candidates import Candidates

@@ -4,13 +4,17 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from made_candidates import candidates, whole
 
 from costmodel.base.errors import InfeasibleError
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import EmbeddingTable, Workload
 from planner.examples import example_problem, example_workload
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
-from sharders.torchrec.sharder import TorchRecPort
+from sharders.torchrec.attempts import Counter, Memory
+from sharders.torchrec.costs import Ranks
+from sharders.torchrec.partitioner import Partitioner
+from sharders.torchrec.port import TorchRecPort, _best
 
 
 def planned(problem: ShardingProblem, budget: Budget | None = None) -> dict[str, ShardingType]:
@@ -44,22 +48,14 @@ def test_the_plan_is_in_the_order_of_the_workload() -> None:
 
 
 def test_a_first_plan_is_looked_for_whatever_the_budget() -> None:
-    # replicas of all tables, which cost least where hosts exchange slowly, have no room
-    tables = [
-        EmbeddingTable(
-            name=name,
-            num_embeddings=10**5,
-            embedding_dim=64,
-            pooling_factor=20.0,
-            sharding_types=(ShardingType.DATA_PARALLEL, ShardingType.TABLE_WISE),
-        )
-        for name in "abcd"
-    ]
-    workload = Workload(tables=tuple(tables))
-    problem = example_problem(workload, world_size=8, num_nodes=2, fill=0.6)
-    result = TorchRecPort().shard(problem, Budget(should_stop=lambda: True), Random(0))
-    assert result.status is SearchStatus.LIMIT
-    assert result.evaluated > 1
+    # a shard of 9 bytes, which comes first, has no room; of 5 and 4 the first one is taken
+    found = candidates([whole(1.0, 9), whole(2.0, 5), whole(3.0, 4)])
+    partitioner = Partitioner(found, Ranks(world_size=4, local_world_size=2), Memory(hbm=8, host=0))
+    counter = Counter(Budget(should_stop=lambda: True))
+    best = _best(found, partitioner, counter)
+    assert best is not None
+    assert best.chosen.tolist() == [1]
+    assert (counter.proposed, counter.spent) == (2, True)
 
 
 def test_where_nothing_has_room_it_says_whose_planner_found_none() -> None:
