@@ -7,7 +7,6 @@ committed results.
 """
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -165,7 +164,7 @@ def torchrec_speed() -> str:
 def torchrec_port() -> str:
     """Return the table of TorchRec's planner beside its port."""
     lines = [
-        "| problem | tables x GPUs | plans | TorchRec's, the port's | CPU time of both | proposals |",
+        "| problem | tables x GPUs | plans | TorchRec's, the port's | CPU time | proposals |",
         "|---" * 6 + "|",
     ]
     for name, row in result("torchrec_port").items():
