@@ -3,7 +3,7 @@
 Ten workloads of 5 to 100 tables, batches of 256 to 16,384, on one node (``bench/workloads/choice``,
 written by ``--draw``). For each: the plan that `planner plan` chooses in ten seconds, how even it
 is, how sure, and the sentence; and its regret beside that of the plan with the shortest predicted
-step, found in the same time, and of TorchRec's own planner, where torchrec is installed.
+step, found in the same time, and of TorchRec's planner, ported.
 
 Regret: host, lookup, collective and other times are off 200 times by their own error models
 (``costmodel.uncertainty``, with draws that the choice did not see); each time, how much longer a
@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 
 from bench.kept import provenance, read, write
-from costmodel.base.errors import PlannerError
 from costmodel.base.units import MS, Seconds
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import DataType, DenseModel, EmbeddingTable, Interaction, Workload
@@ -35,14 +34,14 @@ from costmodel.inputs.distribution import Zipf
 from costmodel.uncertainty.sampling import Draws
 from costmodel.uncertainty.scenarios import scenarios
 from costmodel.uncertainty.step_samples import sample_steps
-from planner.environment.torchrec_presence import torchrec_installed
 from planner.files.disk import write_text
 from planner.files.profiles import load_profile
 from planner.files.workload import load_workload
 from planner.files.workload_text import dump_workload
 from planner.planning.api import Planned, make_topology, plan
+from planner.planning.baseline import DEFAULT_BASELINE
 from planner.planning.one_sharder import run_sharder
-from planner.planning.plugins import AUTO, TORCHREC
+from planner.planning.plugins import AUTO
 from planner.planning.running import run_sharders
 from planner.planning.search import Search, sharders_for
 from planner.planning.verdict import kinds_text
@@ -209,13 +208,8 @@ def measured(name: str) -> dict[str, Any]:
 
 
 def torchrecs(problem: ShardingProblem) -> dict[str, ShardingPlan]:
-    """Return the plan of TorchRec's planner, where it is installed and finds one."""
-    if not torchrec_installed():
-        return {}
-    try:
-        found = run_sharder(TORCHREC, problem, Search(), time.monotonic() + 60)
-    except PlannerError:
-        return {}
+    """Return the plan of TorchRec's planner, if it finds one."""
+    found = run_sharder(DEFAULT_BASELINE, problem, Search(), inf)
     return {} if found.plan is None else {"torchrec": found.plan}
 
 
@@ -295,7 +289,7 @@ def show(name: str, record: Mapping[str, Any]) -> None:
 
 def mean_regrets(records: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """Return the mean regret of every choice over the workloads that have it."""
-    keys = ("ours", "point_optimal", TORCHREC, "best_expected")
+    keys = ("ours", "point_optimal", "torchrec", "best_expected")
     means = {
         key: [
             record["regret"][key]["mean"] for record in records.values() if key in record["regret"]
