@@ -169,9 +169,11 @@ def torchrec_port() -> str:
     ]
     for name, row in result("torchrec_port").items():
         theirs, ours = row["theirs"], row["ours"]
-        steps = [f"{each['step_s'] / MS:.2f} ms" for each in (theirs, ours)]
-        same = "the same" if not row["different"] else f"{row['different']} tables differ"
-        counts = [f"{each['proposals']:,}" for each in (theirs, ours)]
+        found = [each for each in (theirs, ours) if "step_s" in each]
+        steps = [f"{each['step_s'] / MS:.2f} ms" for each in found]
+        counts = [f"{each['proposals']:,}" for each in found]
+        same = "the same" if found else "none of either"
+        same = f"{row['different']} tables differ" if row["different"] else same
         told = f"{same}, after as many proposals" if row["cut"] else same
         lines.append(
             f"| {name} | {row['tables']} x {row['gpus']} | {told} | {', '.join(steps)} "
