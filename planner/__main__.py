@@ -12,9 +12,10 @@ def main() -> NoReturn:
         run()
     except KeyboardInterrupt as interrupt:
         from planner.environment.interrupts import INTERRUPTED, interrupted_code
+        from planner.show.endings import Endings
 
-        sys.stderr.write(f"{INTERRUPTED}\n")
-        sys.exit(interrupted_code(interrupt))
+        ended = Endings(sys.argv[1:]).interrupted(INTERRUPTED, interrupted_code(interrupt))
+        sys.exit(ended)
 
 
 if __name__ == "__main__":

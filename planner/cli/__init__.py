@@ -5,7 +5,6 @@ Commands are imported when used, and import what is heavy when they run, so that
 """
 
 import atexit
-import errno
 import gc
 import os
 import sys
@@ -20,9 +19,10 @@ import click
 from costmodel.base.errors import PlannerError
 from planner.environment.collecting import seldom_collecting
 from planner.environment.interrupts import INTERRUPTED, interrupted_code, raising
-from planner.show.output import write_no_more
+from planner.files.standard_output import write_no_more
+from planner.show.endings import Endings
 
-USAGE, BAD_INPUT = 2, 3
+USAGE = 2
 
 _COMMANDS = (
     "init",
@@ -46,14 +46,11 @@ _COMMANDS = (
     "demo",
 )
 """Each is the object ``command`` of the module of its name."""
-_OUT_OF_MEMORY = "out of memory: a smaller workload, fewer GPUs or a higher `ulimit -v`"
 _LEAST_MEMORY = 256 * 2**20
 """Bytes of address space: with less OpenBLAS, which numpy and scipy load, may try for memory for
 ever, and hears no signal. A plan for a small model takes 200 MB, an inspection 250."""
 _NOT_LOADED = "failed to map segment from shared object"
 """What the loader of libraries says where memory is short."""
-_UNWRITTEN = {errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG, errno.EAGAIN, errno.EDQUOT}
-"""Why a stream takes no more, which then does not say its name."""
 _COMPLETE = "_PLANNER_COMPLETE"
 """Set by the scripts that ``planner completion`` prints."""
 
@@ -99,23 +96,30 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     given = list(sys.argv[1:] if arguments is None else arguments)
     _open_streams()
     atexit.register(gc.freeze)  # nobody waits for cycles among thousands of tables
+    with Endings(given) as endings:
+        code = _exit_code(given, endings)
+    sys.exit(code)
+
+
+def _exit_code(arguments: list[str], endings: Endings) -> int:
+    """Run a command; say why it ended, if it did not do what it was to do."""
     try:
         _keep_to_memory_limit()
         with raising(), seldom_collecting():
-            code = _run(given)
+            code = _run(arguments, endings)
             sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough, as `head` does
         write_no_more(sys.stdout)
-        code = 0
-    except OSError as error:  # what was read or written by name says so itself
-        code = _ended(_system_said(error))
+        return 0
+    except OSError as error:
+        return endings.system_said(error)
     except MemoryError:
-        code = _ended(_OUT_OF_MEMORY)
+        return endings.out_of_memory()
     except (ImportError, SystemError) as error:
         if not _is_for_want_of_memory(error):
             raise
-        code = _ended(_OUT_OF_MEMORY)
-    sys.exit(code)
+        return endings.out_of_memory()
+    return code
 
 
 def _keep_to_memory_limit() -> None:
@@ -172,23 +176,7 @@ def _open_streams() -> None:
             stream.reconfigure(encoding=encoding, errors="replace")  # type: ignore[union-attr]
 
 
-def _system_said(error: OSError) -> str:
-    reason = (error.strerror or str(error)).lower()
-    if error.filename is not None:
-        return f"{error.filename}: {reason}"
-    return f"standard output: {reason}" if error.errno in _UNWRITTEN else reason
-
-
-def _ended(message: str) -> int:
-    """Say in one line why nothing more can be done; return the exit code."""
-    write_no_more(sys.stdout)
-    with suppress(OSError, MemoryError):
-        sys.stderr.write(f"error: {message}\n")
-        sys.stderr.flush()
-    return BAD_INPUT
-
-
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], endings: Endings) -> int:
     if os.environ.get(_COMPLETE):
         from click.shell_completion import shell_complete
 
@@ -199,39 +187,19 @@ def _run(arguments: list[str]) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.ClickException as error:
-        return _usage(error, as_json="--json" in arguments)
+        return endings.say(_usage(error), error.show)
     except PlannerError as error:
-        return _failed(error, as_json="--json" in arguments)
+        from planner.show.errors import error_json, render_error
+
+        text = render_error(error)
+        return endings.say(error_json(error), lambda: click.echo(text, err=True))
     except (KeyboardInterrupt, click.Abort) as interrupt:
-        click.echo(INTERRUPTED, err=True)
-        return interrupted_code(interrupt)
+        return endings.interrupted(INTERRUPTED, interrupted_code(interrupt))
     return 0
 
 
-def _usage(error: click.ClickException, *, as_json: bool) -> int:
-    if as_json:
-        _echo_json({
-            "kind": "UsageError",
-            "message": error.format_message(),
-            "hint": None,
-            "exit_code": USAGE,
-        })
-    else:
-        error.show()
-    return USAGE
-
-
-def _failed(error: PlannerError, *, as_json: bool) -> int:
-    from planner.show.errors import error_json, exit_code, render_error
-
-    if as_json:
-        _echo_json(error_json(error))
-    else:
-        click.echo(render_error(error), err=True)
-    return exit_code(error)
-
-
-def _echo_json(error: object) -> None:
-    from planner.files.json_text import dump_json
-
-    click.echo(dump_json({"schema_version": 1, "error": error}, indent=2))
+def _usage(error: click.ClickException) -> dict[str, object]:
+    early = isinstance(error, click.NoSuchOption) and error.ctx is not None
+    hint = "give it after the command" if early and error.ctx.parent is None else None
+    message = error.format_message()
+    return {"kind": "UsageError", "message": message, "hint": hint, "exit_code": USAGE}

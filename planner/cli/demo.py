@@ -7,13 +7,14 @@ import click
 
 from costmodel.base.errors import MissingDependencyError
 from planner.cli import cli
+from planner.cli.values import FOLDER
 from planner.files.workload_template import TEMPLATE
 
 
 @click.command("demo")
 @click.option(
-    "-o", "--output", "directory", metavar="DIR", default="planner-demo", show_default=True,
-    help="Where the model, its plan, a trace and a page go.",
+    "-o", "--output", "directory", metavar="DIR", type=FOLDER, default="planner-demo",
+    show_default=True, help="Where the model, its plan, a trace and a page go.",
 )  # fmt: skip
 def command(directory: str) -> None:
     """Plan, explain and simulate a small model, and write a page: a tour in under 20 s."""

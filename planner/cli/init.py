@@ -8,6 +8,7 @@ import click
 
 from costmodel.base.errors import InputError, Problem
 from planner.cli.options import model_options, output_options, told_of_model
+from planner.cli.pages import check_stdout
 from planner.cli.values import FILE
 from planner.show.output import Output
 
@@ -36,6 +37,7 @@ def command(
     from planner.files.workload_template import FROM_MODEL, TEMPLATE
 
     told = told_of_model(factory, flags, output)
+    check_stdout({"FILE": path, "`--json`": STANDARD_STREAM if output.json else None})
     check_writable(path)
     if path != STANDARD_STREAM and Path(path).exists() and not force:
         problem = Problem(message="this file exists", hint="name another, or --force")
@@ -48,7 +50,7 @@ def command(
         workload, _ = read_factory(factory, **told)
         text = FROM_MODEL.format(factory=factory) + dump_workload(workload)
     write_text(path, text)
-    if output.json and path != STANDARD_STREAM:
+    if output.json:
         output.data({"file": path})
     elif path != STANDARD_STREAM:
         output.remark(f"Wrote {path}\nNext: planner plan {shlex.quote(path)} --gpus 8")

@@ -46,9 +46,9 @@ def command(plan: str, *, target: str | None, port: int, no_browser: bool, outpu
 
     if STANDARD_STREAM in {plan, target}:
         raise click.UsageError("a plan is changed in files, not on standard input or output")
+    file = load_plan_file(plan)
     saved = Path(target) if target is not None else free_name(Path(plan))
     check_writable(saved)
-    file = load_plan_file(plan)
     session = EditSession(file=file, planned=judge(file), target=saved)
     with EditServer(session, port) as server:
         if output.json:

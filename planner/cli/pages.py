@@ -1,6 +1,6 @@
 """``--html FILE``, of commands that have a page."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import click
 
@@ -18,18 +18,22 @@ def check_page(path: str | None, output: Output, /, **others: str | None) -> Non
     ``others``: files that other options write. Only one of all that the command writes may be
     standard output; what ``--output`` writes there is the JSON that ``--json`` asks for.
     """
-    written = {"html": path, **others}
-    if output.json and others.get("output") != "-":
-        written["json"] = "-"
-    to_stdout = [f"`--{name}`" for name, file in written.items() if file == "-"]
-    if len(to_stdout) > 1:
-        raise click.UsageError(f"{' and '.join(to_stdout)} would be mixed on standard output")
+    written = {f"`--{name}`": file for name, file in {"html": path, **others}.items()}
+    json = "-" if output.json and others.get("output") != "-" else None
+    check_stdout({**written, "`--json`": json})
     if path is not None:
         from planner.files.disk import check_writable
         from planner.pages.charts import check_library
 
         check_library()
         check_writable(path)
+
+
+def check_stdout(written: Mapping[str, str | None]) -> None:
+    """Refuse to write several things to standard output, given by what asks for them."""
+    to_stdout = [asked for asked, file in written.items() if file == "-"]
+    if len(to_stdout) > 1:
+        raise click.UsageError(f"{' and '.join(to_stdout)} would be mixed on standard output")
 
 
 def write_page(path: str | None, make: Callable[[], str], output: Output) -> None:

@@ -13,6 +13,7 @@ from planner.cli.options import SEED, TIME, Parsed, output_options, plan_limit
 from planner.cli.pages import check_page, html_option, write_page
 from planner.cli.values import (
     FILE,
+    FOLDER,
     HARDWARE,
     SHARDER,
     WRITTEN,
@@ -127,7 +128,7 @@ def _name(text: str) -> str:
     help="Points that are planned at once [default: 1].",
 )  # fmt: skip
 @click.option(
-    "-o", "--output", "directory", metavar="DIR",
+    "-o", "--output", "directory", metavar="DIR", type=FOLDER,
     help="Keep `sweep.json` and a plan file for every point there; run again, it goes on where it "
     "was interrupted, and plans only what is new.",
 )  # fmt: skip

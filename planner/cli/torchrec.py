@@ -16,6 +16,7 @@ from planner.cli.options import (
     profile_and_nodes,
     told_of_model,
 )
+from planner.cli.pages import check_stdout
 from planner.cli.values import FILE, WRITTEN
 from planner.show.output import Output
 
@@ -73,9 +74,10 @@ def export_command(
     from planner.torchrec import export_plan
 
     target = target or _beside(plan, ".pt")
+    check_stdout({"`--output`": target, "`--json`": STREAM if output.json else None})
     made = export_plan(plan, target, module=module, factory=factory, device=device)
     tables = {path: len(shardings) for path, shardings in made.plan.items()}
-    if output.json and target != STREAM:
+    if output.json:
         output.data({"file": target, "num_tables": tables})
     where = ", ".join(f"{count(number, 'table')} of `{path}`" for path, number in tables.items())
     output.remark(
@@ -190,4 +192,10 @@ def _machine(gpus: int, nodes: int | None, hardware: str | None) -> "tuple[Topol
 
 
 def _beside(path: str, suffix: str) -> str:
-    return STREAM if path == STREAM else str(Path(path).with_suffix(suffix))
+    from planner.files.disk import file_error
+
+    if path == STREAM:
+        return STREAM
+    if not Path(path).name:  # as of `/`
+        raise file_error(path, "this is a directory, not a file")
+    return str(Path(path).with_suffix(suffix))

@@ -38,7 +38,11 @@ class Completed(_ParamType):
         """Return the text; fail where a file would be overwritten that the command needs."""
         from planner.files.disk import STANDARD_STREAM
 
-        is_name = isinstance(value, str) and value != STANDARD_STREAM and "\0" not in value
+        if self._files and isinstance(value, str) and (not value or "\0" in value):
+            self.fail(
+                "an empty name" if not value else "no file's name has a null byte", param, ctx
+            )
+        is_name = isinstance(value, str) and value != STANDARD_STREAM
         if self._files and is_name and ctx is not None and param is not None:
             named: dict[str, tuple[str, bool]] = ctx.meta.setdefault(__name__, {})
             path, own = os.path.realpath(value), param.get_error_hint(ctx)
@@ -96,6 +100,7 @@ def _baselines() -> Iterable[str]:
 
 FILE = Completed("file", files=True)
 WRITTEN = Completed("file", files=True, overwrites=True)
+FOLDER = Completed("folder", files=True)
 HARDWARE = Completed("profile", _profiles, files=True)
 SHARDER = Completed("sharder", _sharders)
 BASELINE = Completed("sharder", _baselines)

@@ -11,9 +11,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 from costmodel.base.errors import InputError, Problem, suggestion
+from planner.files.standard_output import STDOUT_USED
 
 MOST_TEXT, MOST_BYTES = 2**28, 2**36
 """Bytes of a text file (20,000 tables on 4,096 ranks take some 100 MB), and of any other."""
+MOST_STREAMED = 2**30
+"""Bytes of a pipe or a device, which may go on for ever."""
+_PIECE = 2**20
+"""Bytes that are read at once of those."""
+_TOO_LARGE = "this file is larger than {:,} bytes"
 STANDARD_STREAM = "-"
 """The name that stands for standard input or output."""
 
@@ -53,11 +59,14 @@ def read_bytes(path: str | Path, *, most: int = MOST_BYTES) -> bytes:
     """
     try:
         if str(path) == STANDARD_STREAM:
-            data = sys.stdin.buffer.read(most + 1)
-        else:
-            with Path(path).open("rb") as file:
-                # a device such as /dev/zero has no size, and no end
-                data = file.read() if _is_within(file, most) else file.read(most + 1)
+            return _streamed(sys.stdin.buffer, path, most)
+        with Path(path).open("rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                return _streamed(file, path, most)
+            if status.st_size > most:
+                raise file_error(path, f"{_TOO_LARGE.format(most)}, as no file of its kind is")
+            return file.read()
     except FileNotFoundError:
         raise file_error(path, "no such file", _neighbour(Path(path))) from None
     except ValueError:  # a name with a null byte
@@ -66,16 +75,19 @@ def read_bytes(path: str | Path, *, most: int = MOST_BYTES) -> bytes:
         raise file_error(path, "this is a directory, not a file") from None
     except OSError as error:
         raise file_error(path, f"cannot be read: {os_reason(error)}") from None
-    if len(data) > most:
-        raise file_error(
-            path, f"this file is larger than {most:,} bytes, as no file of its kind is"
-        )
-    return data
 
 
-def _is_within(file: BinaryIO, most: int) -> bool:
-    status = os.fstat(file.fileno())
-    return stat.S_ISREG(status.st_mode) and status.st_size <= most
+def _streamed(file: BinaryIO, path: str | Path, most: int) -> bytes:
+    """Return what a pipe or a device has, which may go on for ever, as /dev/zero does.
+
+    Room for all that it may have is not asked for: no machine need have it.
+    """
+    data, most = bytearray(), min(most, MOST_STREAMED)
+    while piece := file.read(_PIECE):
+        data += piece
+        if len(data) > most:
+            raise file_error(path, _TOO_LARGE.format(most), "save it as a file, if it ends")
+    return bytes(data)
 
 
 def check_writable(path: str | Path) -> None:
@@ -84,10 +96,14 @@ def check_writable(path: str | Path) -> None:
         return
     if "\0" in str(path):
         raise file_error(path, "this is no name of a file")
-    target = _real(path)
-    if target.is_dir():
+    try:
+        target = _real(path)
+        is_folder, has_folder = target.is_dir(), target.parent.is_dir()
+    except OSError as error:  # the name is too long, or its folder is another user's
+        raise file_error(path, f"cannot be written: {os_reason(error)}") from None
+    if is_folder:
         raise file_error(path, "cannot be written: it is a directory", "name a file in it")
-    if not target.parent.is_dir():
+    if not has_folder:
         raise file_error(
             path,
             "cannot be written: there is no such directory",
@@ -152,6 +168,7 @@ def write_text(path: str | Path, text: str) -> None:
 
     """
     if str(path) == STANDARD_STREAM:
+        STDOUT_USED.set(True)
         sys.stdout.write(text)
     else:
         write_bytes(path, text.encode())
@@ -160,6 +177,7 @@ def write_text(path: str | Path, text: str) -> None:
 def write_bytes(path: str | Path, data: bytes) -> None:
     """Write a file that is not text, as ``write_text`` does."""
     if str(path) == STANDARD_STREAM:
+        STDOUT_USED.set(True)
         sys.stdout.buffer.write(data)
         return
     check_writable(path)

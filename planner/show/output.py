@@ -4,11 +4,12 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import click
+
+from planner.files.standard_output import STDOUT_USED, write_no_more
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -31,7 +32,9 @@ class Output:
         """Print one JSON object, with ``schema_version`` first."""
         from planner.files.json_text import dump_json
 
-        _echo(dump_json({"schema_version": 1, **data}, indent=2) + "\n")
+        text = dump_json({"schema_version": 1, **data}, indent=2)
+        STDOUT_USED.set(True)
+        _echo(f"{text}\n")
 
     def lines(self, lines: Callable[[int], "Iterable[Text]"], file: TextIO | None = None) -> None:
         """Print styled lines, made for the width there is."""
@@ -58,12 +61,6 @@ class Output:
         """Whether a line that changes can be shown."""
         dumb = os.environ.get("TERM", "dumb") == "dumb"
         return sys.stderr.isatty() and not (self.quiet or self.json or dumb)
-
-
-def write_no_more(stream: TextIO) -> None:
-    """Let what is still to be written go nowhere: Python writes it as it ends."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _echo(text: str, stream: TextIO | None = None, *, color: bool | None = None) -> None:

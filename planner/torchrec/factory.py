@@ -4,7 +4,7 @@ import importlib
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -53,7 +53,8 @@ def read_factory(
 
     """
     batch = local_batch_size or BATCH_SIZE
-    model = _made(spec, _factory(spec))
+    with redirect_stdout(sys.stderr):  # what the user's code prints is not the command's output
+        model = _made(spec, _factory(spec))
     if not isinstance(model, nn.Module):
         raise _refused(spec, f"it returns a {type(model).__name__}, not a torch.nn.Module")
     try:
@@ -113,7 +114,7 @@ def _one_line(error: Exception) -> str:
 
 def _factory(spec: str) -> Callable[[], object]:
     module, _, function = spec.partition(":")
-    if not (module and function):
+    if not (module and function) or module.startswith("."):
         raise _refused(spec, "it must be written `module:function`")
     with _working_directory_importable():
         try:

@@ -109,3 +109,25 @@ def test_a_dash_is_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_device_without_end_is_not_read_for_ever() -> None:
     with pytest.raises(InputError, match="this file is larger than 1,000 bytes"):
         read_bytes("/dev/zero", most=1_000)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
+def test_a_stream_has_a_bound_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 64 GiB, what a file may have, cannot be set aside: read(n) would ask for them at once
+    monkeypatch.setattr(files, "MOST_STREAMED", 3_000_000)
+    with pytest.raises(InputError, match="larger than 3,000,000 bytes"):
+        read_bytes("/dev/zero")
+    assert read_bytes("/dev/null") == b""
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(files.MOST_BYTES + 1)  # of holes
+    with pytest.raises(InputError, match=f"larger than {files.MOST_BYTES:,} bytes, as no file"):
+        read_bytes(tmp_path / "large")
+
+
+@pytest.mark.parametrize("name", ["x" * 300, f"{'x' * 300}/y"])
+def test_a_name_that_is_too_long_is_refused_before_work_is_done(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="cannot be written: file name too long"):
+        check_writable(tmp_path / name)
