@@ -9,10 +9,10 @@ from planner.cli import cli
 WIDTH = 88
 HEAD = """# Command line
 
-What `planner COMMAND --help` prints. All commands that print a report take `--json`: one JSON object
-on standard output, of what went wrong, too (`error`, with `kind`, `message`, `hint` and `exit_code`).
-Exit codes: 0 done, 1 a bug of ours, 2 usage, 3 bad input, 4 no plan fits, 5 something needed is missing, 130 interrupted,
-143 terminated.
+What `planner COMMAND --help` prints. All commands that print a report take `--json`: one JSON
+object on standard output, of what went wrong, too (`error`, with `kind`, `message`, `hint` and
+`exit_code`). Exit codes: 0 done, 1 a bug of ours, 2 usage, 3 bad input, 4 no plan fits, 5 something
+needed is missing, 130 interrupted, 143 terminated.
 
 Where a flag is not given, the environment is asked (`PLANNER_HARDWARE`, `PLANNER_SHARDER`,
 `PLANNER_BASELINE`, `PLANNER_SEED`, `PLANNER_TIME_LIMIT`), then `planner.toml` in the working

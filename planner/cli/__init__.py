@@ -199,7 +199,8 @@ def _run(arguments: list[str], endings: Endings) -> int:
 
 
 def _usage(error: click.ClickException) -> dict[str, object]:
-    early = isinstance(error, click.NoSuchOption) and error.ctx is not None
-    hint = "give it after the command" if early and error.ctx.parent is None else None
+    where = error.ctx if isinstance(error, click.NoSuchOption) else None
+    early = where is not None and where.parent is None
+    hint = "give it after the command" if early else None
     message = error.format_message()
     return {"kind": "UsageError", "message": message, "hint": hint, "exit_code": USAGE}

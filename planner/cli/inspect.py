@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.options import COUNT, output_options
+from planner.cli.pages import check_stdout
 from planner.cli.values import FILE
 from planner.show.output import Output
 
@@ -77,6 +78,7 @@ def command(
             EmbeddingTable(name="any", num_embeddings=1, embedding_dim=embedding_dim)
         except ValueError as error:
             raise click.UsageError(f"--embedding-dim: {error}") from None
+    check_stdout({"`--output`": target, "`--json`": "-" if output.json else None})
     if target is not None:
         check_writable(target)
     data, known = (None, None) if workload is None else load_patched(workload)
@@ -88,21 +90,30 @@ def command(
             else patched(data, found, law=law)
         )
         write_text(target, text)
-    _show(found, target, output)
+    _show(found, target, law, output)
 
 
-def _show(found: "Inspection", target: str | None, output: Output) -> None:
+def _show(found: "Inspection", target: str | None, law: str, output: Output) -> None:
     """Print the statistics; to stderr if the YAML itself goes to stdout."""
+    from planner.inspection.inspect import remarks
     from planner.inspection.inspection_text import inspection_data, inspection_text
 
     if output.json:
-        if target != "-":
-            output.data(inspection_data(found))
+        output.data(inspection_data(found))
         return
     if target != "-" or not output.quiet:
         file = sys.stderr if target == "-" else None
         output.lines(lambda width: inspection_text(found, width), file)
-    if found.missing:
-        output.remark(f"nothing recorded of: {', '.join(found.missing)}")
+    for remark in remarks(found):
+        output.remark(remark)
+    if target is not None and law == "zipf":
+        _say_untold(found, output)
     if target not in {None, "-"}:
         output.remark(f"Wrote {target}")
+
+
+def _say_untold(found: "Inspection", output: Output) -> None:
+    untold = [table.name for table in found.tables if table.zipf is None]
+    if untold:
+        names = ", ".join(f"`{name}`" for name in untold)
+        output.remark(f"no Zipf exponent is told by the ids of {names}: histograms are written")

@@ -1,6 +1,6 @@
 """Which of our files a document is: one given for another is named, with what takes it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -14,13 +14,19 @@ class FileKind(Enum):
     PLAN = "plan file"
     PROFILE = "hardware profile"
     WORKLOAD = "workload file"
+    SWEEP = "sweep's own file"
+    REPORT = "report that `--json` prints"
 
 
-_KEYS: Mapping[FileKind, Mapping[str, type]] = {
-    FileKind.PLAN: {"tables": list, "workload": object},
-    FileKind.PROFILE: {"gpu": dict, "intra_node": dict},
-    FileKind.WORKLOAD: {"tables": list},
-}
+_KEYS: Sequence[tuple[FileKind, Mapping[str, type]]] = (
+    (FileKind.PLAN, {"tables": list, "workload": object}),
+    (FileKind.PROFILE, {"gpu": dict, "intra_node": dict}),
+    (FileKind.SWEEP, {"schema_version": int, "points": list}),
+    (FileKind.REPORT, {"schema_version": int, "workload_name": str}),
+    (FileKind.REPORT, {"schema_version": int, "profile": dict}),
+    (FileKind.REPORT, {"schema_version": int, "error": dict}),
+    (FileKind.WORKLOAD, {"tables": list}),
+)
 """Keys that tell a kind, and what they hold; a plan has those of a workload, and comes first."""
 
 _TAKEN_BY = {
@@ -29,6 +35,10 @@ _TAKEN_BY = {
     FileKind.PROFILE: "hardware profiles are for `--hardware`",
     FileKind.WORKLOAD: "`planner plan`, `compare` and `sweep` take workload files; `plan` writes "
     "plan files",
+    FileKind.SWEEP: "the plan files of its points are beside it; `planner sweep -o` takes their "
+    "folder",
+    FileKind.REPORT: "that is for other programs; `planner plan -o FILE` writes a plan file, and "
+    "`planner profiles show NAME` a profile",
 }
 
 
@@ -46,7 +56,7 @@ def check_kind(document: Document, wanted: FileKind) -> None:
 def _kind(data: Any) -> FileKind | None:  # noqa: ANN401 - whatever the file holds
     if not isinstance(data, dict):
         return None
-    for kind, keys in _KEYS.items():
+    for kind, keys in _KEYS:
         if all(key in data and isinstance(data[key], holds) for key, holds in keys.items()):
             return kind
     return None

@@ -1,11 +1,11 @@
 """Recorded ids to tables: which features belong to which table, and what becomes of a workload."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from costmodel.base.errors import InputError, Problem
+from costmodel.base.errors import InputError, Problem, suggestion
 from costmodel.domain.workload import Workload
 from costmodel.inputs.distribution import InputDistribution
 from planner.files.disk import read_text, source_name
@@ -17,6 +17,7 @@ from planner.inspection.samples import FeatureSample, RecordedIds
 from planner.inspection.statistics import TableObservation, length_spread, observe
 from planner.show.format import count
 
+_ROWS = "num_embeddings is the largest id seen + 1"
 DIGITS = 5
 """Significant digits of shares and hits in files: more is noise of the sample."""
 
@@ -30,9 +31,14 @@ class Inspection:
     """Samples of one batch."""
     tables: tuple[TableObservation, ...]
     skipped: tuple[str, ...] = ()
-    """Arrays of the file that are not ids, or belong to no table of the workload."""
+    """Arrays of the file that are not ids."""
+    unknown: tuple[str, ...] = ()
+    """Features of the file that are none of the workload's."""
     missing: tuple[str, ...] = ()
     """Tables of the workload that the file says nothing about."""
+    absent: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By table, features that the file lacks while it has others of the table: of how the table is
+    read it tells nothing, and the table stays as it is."""
     length_spread: float | None = None
     """Deviation between batches of the workload's ``local_batch_size``, over their mean ids."""
     padding: Mapping[str, int] = field(default_factory=dict)
@@ -87,11 +93,11 @@ def _features_as_tables(samples: RecordedIds, batch_samples: int, source: str) -
 def _tables_of(
     workload: Workload, samples: RecordedIds, batch_samples: int, source: str
 ) -> Inspection:
-    matched = _matched(samples, workload, source)
+    matched, absent = _matched(samples, workload, source)
     _check_rows(matched, workload, source)
     all_features = [feature for features in matched.values() for feature in features]
-    used = {feature.name for feature in all_features}
-    unused = tuple(f.name for f in samples.features if f.name not in used)
+    known = {name for table in workload.tables for name in (table.name, *table.features)}
+    unknown = tuple(f.name for f in samples.features if f.name not in known)
     return Inspection(
         source=source,
         batch_samples=batch_samples,
@@ -104,8 +110,10 @@ def _tables_of(
             )
             for name, features in matched.items()
         ),
-        skipped=(*samples.skipped, *(unused if samples.named else ())),
-        missing=tuple(table.name for table in workload.tables if table.name not in matched),
+        skipped=samples.skipped,
+        unknown=unknown if samples.named else (),
+        missing=tuple(t.name for t in workload.tables if t.name not in {*matched, *absent}),
+        absent=absent,
         length_spread=length_spread(all_features, workload.local_batch_size),
         padding=_padding(all_features),
     )
@@ -127,29 +135,42 @@ def _batch_samples(samples: RecordedIds, asked: int | None, source: str) -> int:
 
 def _matched(
     samples: RecordedIds, workload: Workload, source: str
-) -> dict[str, tuple[FeatureSample, ...]]:
-    """Return the features of every table that has any lookups in the file."""
+) -> tuple[dict[str, tuple[FeatureSample, ...]], dict[str, tuple[str, ...]]]:
+    """Return the features of every table that has lookups in the file; and those some tables lack.
+
+    Tables that lack some of their features are not among the former.
+    """
     by_name = {feature.name: feature for feature in samples.features}
     if not samples.named:
         names = [name for table in workload.tables for name in table.features]
         if len(names) != len(by_name):
             raise InputError(source, (_counts_differ(len(by_name), len(names)),))
         by_name = dict(zip(names, samples.features, strict=True))
-    matched = {}
+    matched, absent = {}, {}
     for table in workload.tables:
         features = [by_name[name] for name in table.features if name in by_name]
+        lacking = tuple(name for name in table.features if name not in by_name)
         if not features and table.name in by_name:
-            features = [by_name[table.name]]
-        if any(len(feature.ids) for feature in features):
+            features, lacking = [by_name[table.name]], ()
+        if features and lacking:
+            absent[table.name] = lacking
+        elif any(len(feature.ids) for feature in features):
             matched[table.name] = tuple(features)
     if not matched:
-        found = ", ".join(list(by_name)[:5])
-        problem = Problem(
-            message="no table of the workload has a feature in this file",
-            hint=f"the file has {found}; tables are found by `name` or `feature_names`",
-        )
-        raise InputError(source, (problem,))
-    return matched
+        raise InputError(source, tuple(_nothing_matched(by_name, absent)))
+    return matched, absent
+
+
+def _nothing_matched(
+    by_name: Mapping[str, FeatureSample], absent: Mapping[str, Sequence[str]]
+) -> Iterator[Problem]:
+    found = ", ".join(list(by_name)[:5])
+    has = f"the file has {found}; tables are found by `name` or `feature_names`"
+    for table, lacking in absent.items():
+        message = f"table `{table}` has features that are not in this file: {', '.join(lacking)}"
+        yield Problem(message=message, hint=suggestion(lacking[0], list(by_name)) or has)
+    if not absent:
+        yield Problem(message="no table of the workload has a feature in this file", hint=has)
 
 
 def _counts_differ(here: int, there: int) -> Problem:
@@ -177,6 +198,34 @@ def _check_rows(
         raise InputError(source, tuple(problems))
 
 
+def remarks(inspection: Inspection) -> Iterator[str]:
+    """Yield what whoever takes these counts for a model's should know."""
+    for table in inspection.tables:
+        ids = f"{count(table.num_distinct, 'distinct id')} of up to {table.largest_id:,}"
+        if table.is_unhashed:
+            yield (
+                f"`{table.name}` has ids that are no rows ({ids}): unhashed ones. Its rows are "
+                "given as the distinct ids seen; hash them as training does, or keep them in a "
+                "key-value table"
+            )
+        elif table.is_sparse:
+            yield (
+                f"`{table.name}` has {ids}: unhashed ones, or few of many rows. Its rows are "
+                "given as the largest id + 1"
+            )
+    for name, lacking in inspection.absent.items():
+        where = f"`{name}` stays as it is: this file lacks its {_quoted(lacking)}"
+        yield f"{where}, and has others of its features"
+    if inspection.unknown:
+        yield f"features of no table of the workload, left out: {_quoted(inspection.unknown)}"
+    if inspection.missing:
+        yield f"nothing recorded of: {', '.join(inspection.missing)}"
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
 def fragment(
     inspection: Inspection, *, law: str = "histogram", embedding_dim: int | None = None
 ) -> str:
@@ -192,14 +241,40 @@ def fragment(
         for table in inspection.tables
     ]
     data: dict[str, Any] = {"tables": rows}
-    remark = [f"# counted in {inspection.source}; num_embeddings is the largest id seen + 1"]
+    remark = [f"# counted in {_one_line(inspection.source)}; {_ROWS}"]
+    unhashed = [table.name for table in inspection.tables if table.is_unhashed]
+    if unhashed:
+        remark.append(f"# but of {_one_line(', '.join(unhashed))}: the distinct ids seen")
     if embedding_dim is None:
         remark.append("# a workload needs embedding_dim, too: here for all, or in every table")
     else:
         remark.append("# local_batch_size, samples per GPU, is assumed: put in your own")
         batch = Head().local_batch_size
         data = {"local_batch_size": batch, "defaults": {"embedding_dim": embedding_dim}, **data}
-    return "\n".join(remark) + "\n" + dump_workload_data(data)
+    text = dump_workload_data(data)
+    _check_read(text if embedding_dim else f"{text}\ndefaults: {{embedding_dim: 4}}\n", inspection)
+    return "\n".join([*remark, text])
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _check_read(written: str, inspection: Inspection) -> None:
+    """Check that the commands that read workloads take what was counted for one.
+
+    Raises
+    ------
+    InputError
+        It is more than a model has: of ids per sample, or of tables.
+
+    """
+    try:
+        workload_from_document(parse_yaml(written, inspection.source))
+    except InputError as error:
+        message = "what was counted is no workload: {}"
+        problems = [Problem(message=message.format(each.message)) for each in error.problems]
+        raise InputError(inspection.source, problems) from None
 
 
 def load_patched(path: str | Path) -> tuple[dict[str, Any], Workload]:
@@ -221,7 +296,9 @@ def patched(data: Mapping[str, Any], inspection: Inspection, *, law: str = "hist
         rows.append({**row, **({} if table is None else _reads(table, law))})
     spread = inspection.length_spread
     counted = {} if spread is None else {"length_spread": _rounded(spread)}
-    return dump_workload_data({**data, **counted, "tables": rows})
+    text = dump_workload_data({**data, **counted, "tables": rows})
+    _check_read(text, inspection)
+    return text
 
 
 def _reads(table: TableObservation, law: str) -> dict[str, Any]:

@@ -46,7 +46,9 @@ def inspection_data(inspection: Inspection) -> dict[str, Any]:
         "batch_samples": inspection.batch_samples,
         "tables": [_data(table) for table in inspection.tables],
         "skipped": list(inspection.skipped),
+        "unknown": list(inspection.unknown),
         "missing": list(inspection.missing),
+        "absent": {table: list(features) for table, features in inspection.absent.items()},
         "length_spread": inspection.length_spread,
         "padding": dict(inspection.padding),
     }
@@ -69,7 +71,7 @@ def _statistics(tables: tuple[TableObservation, ...]) -> list[Column]:
         column("Hottest row", [_share(t.hot_rows[0].lookup_share) for t in tables], 2),
         column("Half of all on", [count(t.half_rows, "row") for t in tables], 3),
         column("Zipf", [_zipf(t) for t in tables], 1),
-        column("Misfit", [percent(t.zipf.histogram_error) for t in tables], 1),
+        column("Misfit", [_misfit(t) for t in tables], 1),
         column(f"Skew of {SKEW_RANKS}", [f"{t.skew:.2f}" for t in tables], 2),
         column("Half batch", [change(1 + t.half_batch_error) for t in tables], 4),
     ]
@@ -106,4 +108,9 @@ def _share(share: float) -> str:
 
 
 def _zipf(observed: TableObservation) -> str:
-    return f"{observed.zipf.exponent:.3f} ± {max(observed.zipf.standard_error, 0.001):.3f}"
+    fit = observed.zipf
+    return "-" if fit is None else f"{fit.exponent:.3f} ± {max(fit.standard_error, 0.001):.3f}"
+
+
+def _misfit(observed: TableObservation) -> str:
+    return "-" if observed.zipf is None else percent(observed.zipf.histogram_error)

@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
@@ -32,6 +32,8 @@ _EXPECTED = "expected .pt of torch.save, .npz, .npy or .parquet"
 _NO_HEADER = (ValueError, TypeError, SyntaxError, TokenError, RecursionError, MemoryError)
 """What numpy raises at headers of .npy files, which it evaluates as Python's literals."""
 _ID_BYTES = 8
+_MOST_NAMED, _LONGEST = 5, 200
+"""What is left out: how many are named in an error, and characters of one with its type."""
 _DEEPEST = 3
 """Lists within each other: batches of batches of tensors."""
 
@@ -60,7 +62,7 @@ def read_samples(path: str | Path) -> RecordedIds:
 
 def _with_ids(samples: RecordedIds) -> RecordedIds:
     if not samples.features:
-        raise ValueError("there are no ids in it: nothing of whole numbers")
+        raise ValueError(_no_ids(samples.skipped))
     if not any(len(feature.ids) for feature in samples.features):
         raise ValueError("there are no ids in it: every sample is empty")
     first = samples.features[0]
@@ -71,6 +73,16 @@ def _with_ids(samples: RecordedIds) -> RecordedIds:
                 f"{feature.num_samples:,}: those of one batch have equally many"
             )
     return samples
+
+
+def _no_ids(skipped: Sequence[str]) -> str:
+    if not skipped:
+        return "there are no ids in it: it is empty"
+    more = f" and {len(skipped) - _MOST_NAMED} more" if len(skipped) > _MOST_NAMED else ""
+    return (
+        "there are no ids in it: nothing of whole numbers or lists of them, but "
+        f"{', '.join(skipped[:_MOST_NAMED])}{more}"
+    )
 
 
 def _reader(data: bytes) -> Callable[[bytes], RecordedIds]:
@@ -152,9 +164,10 @@ def _parquet(data: bytes) -> RecordedIds:
         raise ValueError(f"not a readable parquet file: {str(error)[:200]}") from None
     features, skipped = [], []
     for name in dict.fromkeys(table.column_names):
-        feature = _column(name, table.column(table.column_names.index(name)).combine_chunks())
+        column = table.column(table.column_names.index(name)).combine_chunks()
+        feature = _column(name, column)
         if feature is None:
-            skipped.append(name)
+            skipped.append(f"{name} ({column.type})"[:_LONGEST])
         else:
             features.append(feature)
     return RecordedIds(features=tuple(features), skipped=tuple(skipped))
@@ -199,6 +212,8 @@ def _saved(value: Any, depth: int = 0) -> RecordedIds:  # noqa: ANN401 - whateve
         return RecordedIds(features=(from_matrix("t0", value),), named=False)
     if isinstance(value, Mapping):
         return _mapping(value)
+    if isinstance(value, list) and (listed := _listed("t0", value)):
+        return RecordedIds(features=from_arrays(listed).features, named=False)
     if isinstance(value, (tuple, list)) and value:
         if all(isinstance(part, np.ndarray) for part in value):
             return _tensors(list(value))
@@ -247,11 +262,28 @@ def _mapping(value: Mapping[Any, Any]) -> RecordedIds:
             return _object(part)
         if isinstance(part, PickledObject) and "_values" in part.state:
             arrays[f"{name}.values"], arrays[f"{name}.lengths"] = _jagged(name, part.state)
+        elif isinstance(part, (tuple, list)) and (listed := _listed(name, part)):
+            arrays |= listed
         elif isinstance(part, (tuple, list)) and len(part) == 2:
             arrays[f"{name}.values"], arrays[f"{name}.lengths"] = part
         else:
             arrays[name] = part
     return from_arrays(arrays)
+
+
+def _listed(name: str, value: Sequence[Any]) -> dict[str, NDArray[Any]]:
+    """Return Python's lists of numbers as arrays: an id, or a list of them, for every sample."""
+    if _are_numbers(value):
+        return {name: np.array(value, dtype=np.int64)}
+    if value and all(isinstance(part, list) and (not part or _are_numbers(part)) for part in value):
+        flat = [number for part in value for number in part]
+        lengths = np.array([len(part) for part in value], dtype=np.int64)
+        return {f"{name}.values": np.array(flat, dtype=np.int64), f"{name}.lengths": lengths}
+    return {}
+
+
+def _are_numbers(value: Sequence[Any]) -> bool:
+    return bool(value) and all(type(number) is int for number in value)
 
 
 _READERS = {b"\x1f\x8b": _gzipped, b"PAR1": _parquet, b"\x93NUMPY": _npy, b"PK": _zipped}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.limits import MOST_ROWS
 from costmodel.inputs.distribution import (
     ReuseHistogram,
     UniqueFraction,
@@ -27,6 +28,12 @@ LEAST_BATCHES = 8
 """Batches of which a spread is counted: of fewer it is a quarter off or more."""
 EVEN_SKEW = 1.05
 """Skew up to which ids are taken as hashed: 5% more on the busiest of eight ranks."""
+LARGEST_ERROR = 0.25
+"""Standard error up to which a Zipf exponent says anything: from 0.8 to 1.3 the hottest thousand of
+a million rows go from a fifth of all lookups to nine tenths."""
+MANY_ROWS, SPARSE = 10**9, 1_000
+"""Rows in all, and per distinct id, from which on ids may well be no rows: few tables have as many,
+and a time in seconds is as large."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +51,11 @@ class TableObservation:
     name: str
     feature_names: tuple[str, ...]
     num_embeddings: int
-    """Rows of the table: those given, or the largest id seen and one."""
+    """Rows of the table: those given, or the largest id seen and one; of ids that are no rows, as
+    no table has so many, the distinct ones."""
+    num_distinct: int
+    """Distinct ids of all batches."""
+    largest_id: int
     num_samples: int
     num_batches: int
     num_lookups: float
@@ -66,10 +77,23 @@ class TableObservation:
     """Number of rows that take half of all lookups."""
     skew: float
     """Lookups on the busiest of eight equal blocks of rows, over the mean."""
-    zipf: ZipfFit
+    zipf: ZipfFit | None
+    """None where the hits do not tell an exponent."""
     half_batch_error: float
     """Distinct rows predicted for the first half of each batch over those counted, minus 1: large
     where ids of one time resemble each other."""
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the rows are taken from ids so few and so large that they may be no rows."""
+        return (
+            self.num_embeddings == 1 + self.largest_id >= max(MANY_ROWS, SPARSE * self.num_distinct)
+        )
+
+    @property
+    def is_unhashed(self) -> bool:
+        """Whether the ids can be no rows of a table."""
+        return self.largest_id >= MOST_ROWS
 
     @property
     def unique_fraction(self) -> float:
@@ -77,8 +101,11 @@ class TableObservation:
         return self.unique_rows / self.num_lookups
 
     def inputs_as(self, law: str) -> ReuseHistogram | UniqueFraction | Zipf:
-        """Return the distribution in another form: ``histogram``, ``unique_fraction``, ``zipf``."""
-        if law == "zipf":
+        """Return the distribution in another form: ``histogram``, ``unique_fraction``, ``zipf``.
+
+        Where no exponent is told it stays a histogram.
+        """
+        if law == "zipf" and self.zipf is not None:
             return Zipf(exponent=self.zipf.exponent)
         if law == "unique_fraction":
             return UniqueFraction(fraction=self.unique_fraction, num_lookups=self.num_lookups)
@@ -109,17 +136,24 @@ def observe(
     """
     batches = _batches(features, batch_samples) or _batches(features, None)
     ids, hits = np.unique(np.concatenate(batches), return_counts=True)
-    rows = num_embeddings or 1 + max(int(f.ids.max()) for f in features if len(f.ids))
+    largest = max(int(f.ids.max()) for f in features if len(f.ids))
+    hashed = largest < MOST_ROWS
+    rows = num_embeddings or (largest + 1 if hashed else len(ids))
+    places = ids if hashed else np.arange(len(ids))
     counted = [np.unique(batch, return_counts=True)[1] for batch in batches]
     lookups = sum(map(len, batches)) / len(batches)
     bins = _bins(counted)
     pooling = sum(len(f.ids) / f.num_samples for f in features if f.num_samples)
-    skew = float(_range_counts(ids, hits, rows, SKEW_RANKS).max() * SKEW_RANKS / hits.sum())
-    inputs = _inputs(np.concatenate(counted), lookups, ranges=_ranges(ids, hits, rows, skew))
+    skew = float(_range_counts(places, hits, rows, SKEW_RANKS).max() * SKEW_RANKS / hits.sum())
+    ranges = _ranges(ids, hits, rows, skew) if hashed else ((), ())
+    inputs = _inputs(np.concatenate(counted), lookups, ranges=ranges)
+    fit = fitted_zipf(bins, num_lookups=lookups, num_embeddings=rows, num_batches=len(batches))
     return TableObservation(
         name=name,
         feature_names=tuple(feature.name for feature in features),
         num_embeddings=rows,
+        num_distinct=len(ids),
+        largest_id=largest,
         num_samples=max(feature.num_samples for feature in features),
         num_batches=len(batches),
         num_lookups=lookups,
@@ -132,7 +166,7 @@ def observe(
         hot_rows=_hot_rows(ids, hits),
         half_rows=int(np.searchsorted(np.cumsum(-np.sort(-hits)), hits.sum() / 2)) + 1,
         skew=skew,
-        zipf=fitted_zipf(bins, num_lookups=lookups, num_embeddings=rows, num_batches=len(batches)),
+        zipf=fit if hashed and fit.standard_error <= LARGEST_ERROR else None,
         half_batch_error=_half_batch_error(features, inputs, rows, batch_samples),
     )
 

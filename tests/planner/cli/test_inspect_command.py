@@ -135,3 +135,87 @@ def test_what_cannot_be(
     done = run("inspect", *arguments)
     assert done.code == code
     assert message in done.err
+
+
+def test_ids_that_nobody_hashed_are_called_so(run: Command, directory: Path) -> None:
+    random = np.random.default_rng(0)
+    ids = random.integers(0, 2**62, 1000)
+    np.savez(directory / "raw.npz", item=ids, time=1_700_000_000 + random.integers(0, 100, 1000))
+    done = run("inspect", "raw.npz", "--embedding-dim", "16", "--as", "zipf", "-o", "raw.yaml")
+    assert done.code == 0
+    seen = f"1,000 distinct ids of up to {ids.max():,}"
+    assert f"`item` has ids that are no rows ({seen}): unhashed ones" in done.err
+    assert "`time` has 100 distinct ids of up to 1,700,000,099: unhashed ones, or few" in done.err
+    assert "no Zipf exponent is told by the ids of `item`: histograms are written" in done.err
+    assert "inf" not in done.out + Path("raw.yaml").read_text()
+    item, time = load_workload("raw.yaml").tables
+    assert (item.num_embeddings, time.num_embeddings) == (1000, 1_700_000_100)
+    assert item.inputs == ReuseHistogram(row_shares=(1.0,), num_lookups=1000.0, mean_hits=(1.0,))
+    assert "# but of item: the distinct ids seen" in Path("raw.yaml").read_text()
+    assert run("inspect", "raw.npz", "--json").data["tables"][0]["zipf"] is None
+
+
+@pytest.fixture
+def misnamed(directory: Path) -> str:
+    """Two features of one table, 0 to 39 and 1 id per sample; the file calls one otherwise."""
+    random = np.random.default_rng(0)
+    lengths = random.integers(0, 40, 512)
+    histo = random.integers(0, 1_000_000, lengths.sum())
+    target = random.integers(0, 1_000_000, 512)
+    ad = random.integers(0, 10_000, 512)
+    np.savez(directory / "ids.npz", histo=histo, histo_lengths=lengths, target=target, ad=ad,
+             score=np.ones(512))  # fmt: skip
+    (directory / "w.yaml").write_text(
+        "tables:\n"
+        "  - {name: item, num_embeddings: 1_000_000, embedding_dim: 64, pooling_factor: 21, "
+        "feature_names: [hist, target]}\n"
+        "  - {name: ad, num_embeddings: 10_000, embedding_dim: 64, pooling_factor: 9}\n"
+    )
+    return "w.yaml"
+
+
+def test_a_table_that_lacks_a_feature_stays_as_it_is(run: Command, misnamed: str) -> None:
+    done = run("inspect", "ids.npz", "--workload", misnamed, "-o", "new.yaml")
+    assert done.code == 0
+    assert "no ids, left out: score" in done.out
+    assert done.err.splitlines() == [
+        "`item` stays as it is: this file lacks its `hist`, and has others of its features",
+        "features of no table of the workload, left out: `histo`",
+        "Wrote new.yaml",
+    ]
+    assert [table.pooling_factor for table in load_workload("new.yaml").tables] == [21, 1.0]
+    data = run("inspect", "ids.npz", "--workload", misnamed, "--json").data
+    assert data["absent"] == {"item": ["hist"]}
+    assert (data["unknown"], data["skipped"], data["missing"]) == (["histo"], ["score"], [])
+
+
+def test_with_the_right_name_both_features_count(
+    run: Command, misnamed: str, directory: Path
+) -> None:
+    text = (directory / misnamed).read_text()
+    (directory / misnamed).write_text(text.replace("[hist,", "[histo,"))
+    assert run("inspect", "ids.npz", "--workload", misnamed, "-o", "new.yaml").code == 0
+    lengths = np.load("ids.npz")["histo_lengths"]
+    item = load_workload("new.yaml").tables[0]
+    assert item.pooling_factor == pytest.approx(1 + lengths.mean(), rel=1e-4)
+
+
+def test_a_file_with_no_table_whole_is_refused(
+    run: Command, misnamed: str, directory: Path
+) -> None:
+    text = (directory / misnamed).read_text()
+    (directory / misnamed).write_text("\n".join(text.splitlines()[:2]))
+    done = run("inspect", "ids.npz", "--workload", misnamed, "-o", "new.yaml")
+    assert done.code == 3
+    assert "table `item` has features that are not in this file: hist" in done.err
+    assert "did you mean `histo`?" in done.err
+    assert not (directory / "new.yaml").exists()
+
+
+def test_nothing_is_written_that_plan_would_refuse(run: Command, directory: Path) -> None:
+    np.savez(directory / "one.npz", item=np.zeros((1, 1_000_001), dtype=np.int8))
+    done = run("inspect", "one.npz", "--embedding-dim", "8", "-o", "new.yaml")
+    assert done.code == 3
+    assert "what was counted is no workload: `pooling_factor` must be at most 1,000,000" in done.err
+    assert not (directory / "new.yaml").exists()
+    assert run("inspect", "one.npz").code == 0

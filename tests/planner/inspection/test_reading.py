@@ -201,7 +201,7 @@ def test_parquet(tmp_path: Path) -> None:
     parquet.write_table(pa.table(columns), tmp_path / "x.parquet")
     samples = read_samples(tmp_path / "x.parquet")
     assert plain(samples) == {"lists": (IDS, LENGTHS), "one": ([1, 2, 2], [1, 1, 0, 1])}
-    assert samples.skipped == ("score",)
+    assert samples.skipped == ("score (double)",)
 
 
 def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,3 +339,33 @@ def test_features_of_one_batch_have_equally_many_samples(tmp_path: Path) -> None
     path = npz(tmp_path, a=[1, 2, 3], b=[1, 2])
     with pytest.raises(InputError, match="`a` has 3 samples and `b` 2"):
         read_samples(path)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"x": [[5], [6, 7], [], [8, 9, 9]]},
+        {"x.values": IDS, "x.lengths": LENGTHS},
+        {"x": (Built(0, (6,), (1,)), Built(1, (4,), (1,)))},  # a pair of tensors stays one
+    ],
+)
+def test_lists_of_numbers_are_ids(tmp_path: Path, value: Any) -> None:  # noqa: ANN401
+    samples = read_samples(torch_file(tmp_path, value, IDS, LENGTHS))
+    assert plain(samples) == {"x": (IDS, LENGTHS)}
+
+
+def test_a_list_of_samples_has_no_name(tmp_path: Path) -> None:
+    samples = read_samples(torch_file(tmp_path, [[5], [6, 7], [], [8, 9, 9]]))
+    assert (plain(samples), samples.named) == ({"t0": (IDS, LENGTHS)}, False)
+    assert plain(read_samples(torch_file(tmp_path, [3, 1])))["t0"] == ([3, 1], [1, 1])
+
+
+def test_what_is_no_ids_is_named_with_its_type(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {"baskets": pa.array([[[1, 2], [3]], [[4]]]), "score": pa.array([0.5, 1.5])}
+    parquet.write_table(pa.table(columns), tmp_path / "x.parquet")
+    with pytest.raises(InputError, match="nothing of whole numbers or lists of them") as caught:
+        read_samples(tmp_path / "x.parquet")
+    said = str(caught.value)
+    assert "baskets (list<element: list<element: int64>>), score (double)" in said

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from costmodel.inputs.distribution import UniqueFraction, Zipf, lookup_share, unique_curve
 from planner.inspection.samples import FeatureSample, from_lengths
-from planner.inspection.statistics import length_spread, observe
+from planner.inspection.statistics import LARGEST_ERROR, length_spread, observe
 
 
 def feature(ids: object, lengths: object = None, name: str = "x") -> FeatureSample:
@@ -132,3 +132,42 @@ def test_the_spread_of_batches_counts_lengths_that_go_together() -> None:
     assert length_spread([one, other], 2) == length_spread([one], 2)
     assert length_spread([one], 3) is None
     assert observe("t", [one, other]).pooling_std == 2.0
+
+
+def test_ids_that_are_no_rows_are_counted_as_their_distinct_ones() -> None:
+    # 2^62 and 2^61 are beyond the rows of any table: 3 distinct ids, of which nobody knows the rows
+    table = observe("x", [feature([2**62, 2**61, 2**62, 5, 2**62])])
+    assert table.is_unhashed
+    assert not table.is_sparse
+    assert (table.num_embeddings, table.num_distinct, table.largest_id) == (3, 3, 2**62)
+    assert (table.hot_rows[0].id, table.hot_rows[0].lookup_share) == (2**62, 0.6)
+    assert table.zipf is None
+    assert table.inputs.range_lookups == ()
+    assert table.inputs_as("zipf") == table.inputs
+
+
+@pytest.mark.parametrize(
+    ("largest", "distinct", "rows", "sparse"),
+    [
+        (10**9, 1_000_000, None, True),  # 1,000 rows for every distinct id
+        (10**9 - 2, 10, None, False),  # below a thousand million rows
+        (10**9, 1_000_002, None, False),
+        (10**9, 10, 2 * 10**9, False),  # the workload says how many rows there are
+    ],
+)
+def test_few_ids_of_very_many_rows_are_sparse(
+    largest: int, distinct: int, rows: int | None, *, sparse: bool
+) -> None:
+    table = observe("x", [feature([*range(distinct - 1), largest])], num_embeddings=rows)
+    assert table.is_sparse is sparse
+    assert table.num_embeddings == (rows or largest + 1)
+    assert not table.is_unhashed
+
+
+def test_an_exponent_that_the_hits_do_not_tell_is_none() -> None:
+    # 1,000 of 2^30 rows, once each: so it is under any law that has no hot rows
+    table = observe("x", [feature(np.arange(1000) * 2**20)], num_embeddings=2**30)
+    assert table.zipf is None
+    told = observe("x", [feature(draw(1.2, 10_000, 5_000))], num_embeddings=10_000)
+    assert told.zipf is not None
+    assert told.zipf.standard_error < LARGEST_ERROR
