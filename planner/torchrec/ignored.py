@@ -12,8 +12,14 @@ from costmodel.domain.plan import ComputeKernel
 from planner.show.format import count
 from planner.torchrec.communication import own_sharder, table_output, wire_types
 from planner.torchrec.error_types import refusing
-from planner.torchrec.model_reading import offered_kernels, optimizer_name, planned_kernels
+from planner.torchrec.model_reading import (
+    offered_kernels,
+    optimizer_name,
+    planned_kernels,
+    unmodelled_optimizers,
+)
 from planner.torchrec.modules import FoundTable, ModelReading, full_name, namesakes, on_device
+from planner.torchrec.overlooked import left_out, unknown_features, unseen_features
 from planner.torchrec.replication import is_frozen
 from planner.torchrec.settings import WRAPPERS, argument_defaults, unheeded, unheeded_fields
 from planner.torchrec.table_reads import num_inputs, untold
@@ -30,7 +36,7 @@ def looked_over(
     reading: ModelReading,
     unheeded: Sequence[Said],
 ) -> str:
-    """Return in one message what is set and changes nothing, and what is planned roughly.
+    """Return in one message what changes nothing, is planned roughly, or is left out.
 
     Parameters
     ----------
@@ -45,8 +51,18 @@ def looked_over(
 
     """
     found = on_device(tables, reading)
-    ignored = [*ignored_settings(topology, arguments, found), *unmatched(reading, tables)]
-    return warning(ignored, [*planned_roughly(topology, found, reading), *unheeded])
+    ignored = [
+        *ignored_settings(topology, arguments, found),
+        *unmatched(reading, tables),
+        *unknown_features(reading.batches, tables),
+    ]
+    rough = [
+        *planned_roughly(topology, found, reading),
+        *unheeded,
+        *unmodelled_optimizers(found),
+        *unseen_features(reading.batches, found),
+    ]
+    return warning(ignored, rough, [*left_out(tables, found, topology.compute_device)])
 
 
 def ignored_settings(
@@ -219,9 +235,10 @@ def _mixed(found: Sequence[FoundTable]) -> Iterator[Said]:
         yield "codecs that differ between sharders", reason, ""
 
 
-def warning(ignored: Sequence[Said], rough: Sequence[Said]) -> str:
+def warning(ignored: Sequence[Said], rough: Sequence[Said], left_out: Sequence[Said] = ()) -> str:
     """Return one message about all of them; empty where there is nothing to say."""
     parts = (
+        ("these are left out:", left_out),
         ("these settings do not change what is planned:", ignored),
         ("these are planned roughly:", rough),
     )

@@ -1,7 +1,7 @@
 """Reading a TorchRec model: its tables, what may be done with them, its optimizer and MLPs."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mode
 from typing import Any
@@ -29,6 +29,7 @@ from planner.torchrec.modules import (
     on_device,
     table_configs,
 )
+from planner.torchrec.overlooked import check_ids
 from planner.torchrec.plans import TableLocation
 from planner.torchrec.table_reads import table_reads
 
@@ -51,8 +52,13 @@ _OPTIMIZERS = {
     "adagrad": Optimizer.ADAGRAD,
     "exactadagrad": Optimizer.ADAGRAD,
     "adam": Optimizer.ADAM,
+    "lamb": Optimizer.ADAM,
     "partialrowwiseadam": Optimizer.PARTIAL_ROWWISE_ADAM,
     "partialrowwiselamb": Optimizer.PARTIAL_ROWWISE_ADAM,
+    # a number for every row and one for every weight, as momentum1 and momentum2
+    # (fbgemm-gpu 1.8.0, split_table_batched_embeddings_ops_training.py 1228-1285)
+    "ensemblerowwiseadagrad": Optimizer.PARTIAL_ROWWISE_ADAM,
+    "none": Optimizer.SGD,
 }
 """By lower-case name without underscores: classes of torch and TorchRec, FBGEMM's EmbOptimType.
 Those without a name here stand for one with as much state; unknown ones for Adam, the largest."""
@@ -149,6 +155,7 @@ def option_table(option: Any, reading: ModelReading) -> FoundTable:  # noqa: ANN
 def _assembled(found: Sequence[FoundTable], reading: ModelReading) -> ModelTables:
     """Return tables, beside a dense part of one layer that stands for what was not read."""
     ours = [each for each in found if not each.unmodelled]
+    check_ids(reading.batches, ours)
     names = Counter(each.name for each in ours)
     locations = {
         each.name if names[each.name] == 1 else each.fqn: (
@@ -385,7 +392,19 @@ def _table_optimizer(found: FoundTable) -> Optimizer:
     FBGEMM's default is SGD.
     """
     name = optimizer_name(found) or "SGD"
-    return _OPTIMIZERS.get(name.lower().replace("_", ""), Optimizer.ADAM)
+    return _OPTIMIZERS.get(_plain(name), Optimizer.ADAM)
+
+
+def unmodelled_optimizers(found: Iterable[FoundTable]) -> Iterator[tuple[str, str, str]]:
+    """Yield the optimizers that count as another one, why, and the table."""
+    for table in found:
+        name = optimizer_name(table)
+        if name and not table.unmodelled and _plain(name) not in _OPTIMIZERS:
+            yield f"optimizer {name}", "not modelled: counted as Adam, the slowest", table.name
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "")
 
 
 def optimizer_name(found: FoundTable) -> str:
@@ -393,4 +412,5 @@ def optimizer_name(found: FoundTable) -> str:
     classes = getattr(found.parameter, "_optimizer_classes", None)
     if classes:
         return str(classes[0].__name__)
-    return str(getattr(fused_params(found).get("optimizer"), "name", ""))
+    name = str(getattr(fused_params(found).get("optimizer"), "name", ""))
+    return "" if name == "NONE" else name  # FBGEMM's, which leaves updates to the training loop

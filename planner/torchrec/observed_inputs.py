@@ -108,9 +108,10 @@ def observe(
         counts.extend(_hits(ids))
     if samples == 0:
         return None
+    seen = {name for batch in batches for name in _features(batch).keys()}  # noqa: SIM118
     return ObservedInputs(
-        # a feature absent from every sample still takes a lookup now and then
-        pooling_factor=max(lookups, 1) / samples,
+        # one without ids still takes a lookup now and then, one that is not there an id a sample
+        pooling_factor=max(lookups, 1) / samples + len(set(feature_names) - seen),
         pooling_std=sqrt(deviations / samples),
         bags_per_sample=bags / samples,
         inputs=ReuseHistogram(

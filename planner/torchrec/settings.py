@@ -115,7 +115,7 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         "output_dtype": Setting(
             _ROUGHLY, "a workload has one type of output: the widest that a table asks for"
         ),
-        "device_group": Setting(_YES, "tables of another device are left out of the plan"),
+        "device_group": Setting(_YES, "tables of another device are left out, and named"),
         "key_value_params": Setting(_ROUGHLY, "see KeyValueParams"),
         "use_virtual_table": Setting(
             _NO, "the table's own configuration says so, and its plan is TorchRec's"
@@ -166,7 +166,7 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
     },
     "fused_params": {
         "optimizer": Setting(
-            _ROUGHLY, "each table's own; those that are not modelled count as Adam"
+            _ROUGHLY, "each table's own; those that are not modelled count as Adam, and are named"
         ),
         "cache_load_factor": Setting(_YES, "as CacheParams.load_factor"),
         "learning_rate": Setting(_YES, "of 0 freezes tables, which are then not replicated"),

@@ -1,0 +1,133 @@
+"""What a model and sample batches say that would else pass unheard: refused, or named.
+
+Ids that are no rows, features that no batch or no table has, tables of another device, and a model
+of which no table is predicted.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from torchrec.distributed.planner.types import PlannerError
+
+from planner.show.format import count
+from planner.torchrec.error_types import INPUT_VALIDATION
+from planner.torchrec.modules import FoundTable
+from planner.torchrec.observed_inputs import SampleBatch
+
+Said = tuple[str, str, str]
+"""What it is about, what becomes of it, and the table or feature; empty: none."""
+_BATCHES = "IterationTimePlanner.sample_batches"
+_PRUNED = -1
+"""An id that FBGEMM takes for a row that was pruned, and reads none (bounds_check_indices)."""
+
+
+def check_ids(batches: Sequence[SampleBatch], found: Iterable[FoundTable]) -> None:
+    """Check that the ids of sample batches are rows of the tables that they look up.
+
+    Raises
+    ------
+    torchrec.distributed.planner.types.PlannerError
+        One is not: ids of the file are hashed later, or of another table.
+
+    """
+    ranges = _ranges(batches)
+    for table in found:
+        if table.config is None or table.unmodelled or _remaps(table):
+            continue
+        rows = table.config.num_embeddings
+        for feature in table.config.feature_names:
+            least, most = ranges.get(feature, (0, 0))
+            wrong = most if most >= rows else least
+            if not _PRUNED <= wrong < rows:
+                raise PlannerError(
+                    f"table `{table.name}` has {rows:,} rows, but sample_batches have id "
+                    f"{wrong:,} of feature `{feature}`: give ids as the model gets them",
+                    INPUT_VALIDATION,
+                )
+
+
+def _remaps(table: FoundTable) -> bool:
+    """Return whether a module around the collection makes rows of ids of any size."""
+    return "ManagedCollision" in type(table.module).__name__
+
+
+def _ranges(batches: Sequence[SampleBatch]) -> dict[str, tuple[int, int]]:
+    """Return the least and the largest id of every feature that has any."""
+    ranges: dict[str, tuple[int, int]] = {}
+    for name, jagged in _jagged(batches):
+        ids = jagged.values()
+        if len(ids):
+            least, most = ranges.get(name, (int(ids[0]), int(ids[0])))
+            ranges[name] = min(least, int(ids.min())), max(most, int(ids.max()))
+    return ranges
+
+
+def _jagged(batches: Sequence[SampleBatch]) -> Iterator[tuple[str, Any]]:
+    for batch in batches:
+        yield from getattr(batch, "sparse_features", batch).to_dict().items()
+
+
+def unknown_features(
+    batches: Sequence[SampleBatch], tables: Iterable[FoundTable]
+) -> Iterator[Said]:
+    """Yield the features of sample batches that no table of the model has."""
+    configs = [each.config for each in tables if each.config is not None]
+    known = {feature for config in configs for feature in config.feature_names}
+    for feature in dict.fromkeys(name for name, _ in _jagged(batches)):
+        if feature not in known:
+            yield _BATCHES, "no table of the model has such a feature", feature
+
+
+def unseen_features(batches: Sequence[SampleBatch], found: Iterable[FoundTable]) -> Iterator[Said]:
+    """Yield the tables of whose features sample batches have nothing, or no id."""
+    lengths: dict[str, int] = {}
+    for name, jagged in _jagged(batches):
+        lengths[name] = lengths.get(name, 0) + len(jagged.values())
+    for table in found if batches else ():
+        if table.config is None or table.unmodelled:
+            continue
+        yield from ((*said, table.name) for said in _unseen(table.config.feature_names, lengths))
+
+
+def _unseen(features: Sequence[str], lengths: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    absent = [name for name in features if name not in lengths]
+    if absent:
+        reason = (
+            "taken to have one id a sample each, unless `pooling_factors` of the table's "
+            "ParameterConstraints say otherwise"
+        )
+        yield f"{_BATCHES} without {_quoted(absent)}", reason
+    empty = [name for name in features if lengths.get(name) == 0]
+    if empty and not any(lengths.get(name) for name in features):
+        reason = "taken to be looked up once in all of them: its lookups cost next to nothing"
+        yield f"{_BATCHES} with no id of {_quoted(empty)}", reason
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def left_out(
+    tables: Sequence[FoundTable], found: Sequence[FoundTable], compute_device: str
+) -> Iterator[Said]:
+    """Yield the tables that the plan does not have, and that nothing of it is predicted.
+
+    Parameters
+    ----------
+    tables
+        All that the sharders can shard.
+    found
+        Those on the device that is planned for.
+    compute_device
+        That device.
+
+    """
+    here = {id(each) for each in found}
+    for table in tables:
+        if id(table) not in here:
+            setting = f"ParameterConstraints.device_group {table.constraint.device_group}"
+            reason = f"the plan is for {compute_device}, and has no such table"
+            yield setting, f"{reason}: plan for that device, too", table.name
+    if found and all(each.unmodelled for each in found):
+        reason = f"no cost model knows {count(len(found), 'table')}, which TorchRec plans"
+        yield "IterationTimePlanner.solution", f"None, as {reason}", ""
