@@ -64,7 +64,8 @@ def _ranges(batches: Sequence[SampleBatch]) -> dict[str, tuple[int, int]]:
 
 def _jagged(batches: Sequence[SampleBatch]) -> Iterator[tuple[str, Any]]:
     for batch in batches:
-        yield from getattr(batch, "sparse_features", batch).to_dict().items()
+        features: Any = getattr(batch, "sparse_features", batch)
+        yield from features.to_dict().items()
 
 
 def unknown_features(
