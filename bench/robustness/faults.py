@@ -231,6 +231,37 @@ def _full_disk_of_a_journal(folder: Path, rng: Random) -> None:
     _hold(not (folder / "mine.yaml").exists(), "it wrote a profile of a part")
 
 
+def _full_disk_in_json(folder: Path, rng: Random) -> None:
+    """Check that ``--json`` says so in one object, if standard output is somewhere else."""
+    del rng
+    (folder / "tables.yaml").write_text(_WORKLOAD)
+    arguments = ("plan", "tables.yaml", "--gpus", "16", "--sharder", "naive", "-o", "plan.json")
+    done = _in_shell(folder, 'ulimit -f 2; exec "$@" --json', arguments)
+    _hold(done.returncode == 3, f"it ended with {done.returncode}")
+    _hold("cannot be written" in json.loads(done.stdout)["error"]["message"], "it did not say why")
+
+
+def _no_standard_output(folder: Path, rng: Random) -> None:
+    """Check that nothing but a line on stderr comes of ``--json`` where nobody can read it."""
+    del rng
+    (folder / "tables.yaml").write_text(_WORKLOAD)
+    arguments = ("plan", "tables.yaml", "--gpus", "16", "--sharder", "naive")
+    for stream, codes in ((">/dev/full", {3}), (">&-", {0})):
+        done = _in_shell(folder, f'exec "$@" --json {stream}', arguments)
+        _hold(done.returncode in codes, f"{stream}: it ended with {done.returncode}")
+        _hold("Traceback" not in done.stderr, f"{stream}: a traceback")
+
+
+def _in_shell(
+    folder: Path, line: str, arguments: Sequence[str]
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603 - our own command
+        ["/bin/sh", "-c", line, "sh", sys.executable, "-P", "-c", _SCRIPT, *arguments],
+        cwd=folder, capture_output=True, text=True, check=False, timeout=4 * _WAIT,
+        env={**os.environ, "XDG_CONFIG_HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+
+
 def _without_room(folder: Path, arguments: Sequence[str]) -> int:
     """Run a command where no file may be larger than 2 kB; return its exit code."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -272,5 +303,7 @@ FAULTS: Mapping[str, Callable[[Path, Random], None]] = {
     "disk full while a plan is written": _full_disk,
     "disk full while a trace is written": _full_disk_of_a_trace,
     "disk full while measurements are written": _full_disk_of_a_journal,
+    "disk full, with --json": _full_disk_in_json,
+    "standard output full or closed, with --json": _no_standard_output,
     "two writers of one file, 300 times": _two_writers,
 }

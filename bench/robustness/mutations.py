@@ -16,6 +16,8 @@ NASTY = (
     "table_row_wise", "fused_uvm_caching", "dlrm", "none", "x" * 3000,
 )  # fmt: skip
 _WORD = re.compile(rb"[A-Za-z0-9_.+-]+")
+_LIST = re.compile(rb"\[([^\[\]{}]*[0-9][^\[\]{}]*)\]")
+"""Brackets with numbers, as in JSON and in one line of YAML."""
 _MOST = 4
 """Mutations of one input."""
 _LARGEST = 200_000
@@ -78,6 +80,23 @@ def _word(data: bytes, rng: Random) -> bytes:
     return data[: word.start()] + rng.choice(NASTY).encode() + data[word.end() :]
 
 
+def _in_list(data: bytes, rng: Random) -> bytes:
+    """Change a number inside brackets, or how many there are."""
+    lists = list(_LIST.finditer(data))
+    if not lists:
+        return _word(data, rng)
+    found = rng.choice(lists)
+    items = found[1].split(b",")
+    at, action = rng.randrange(len(items)), rng.randrange(4)
+    if action < 2:
+        items[at] = rng.choice(NASTY).encode()
+    elif action == 2:
+        items[at:at] = items[at : at + 1] * rng.choice((1, 1, 2000))
+    else:
+        del items[at]
+    return data[: found.start(1)] + b",".join(items) + data[found.end(1) :]
+
+
 def _swap(data: bytes, rng: Random) -> bytes:
     """Let two words trade places."""
     words = list(_WORD.finditer(data))
@@ -101,7 +120,8 @@ def _nest(data: bytes, rng: Random) -> bytes:
 
 
 _MUTATIONS: tuple[Callable[[bytes, Random], bytes], ...] = (
-    _word, _word, _word, _word, _swap, _flip, _set, _cut, _repeat, _insert, _lines, _nest,
+    _word, _word, _word, _word, _in_list, _in_list, _swap, _flip, _set, _cut, _repeat, _insert,
+    _lines, _nest,
 )  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """What reads files that others made, and what an input may do there: nothing but a PlannerError."""
 
 import contextlib
-import io
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -10,13 +9,16 @@ from pathlib import Path
 from random import Random
 from types import FrameType
 
+from bench.robustness.attack_files import CORPUS
+from bench.robustness.commands import ran
 from bench.robustness.mutations import NASTY, mutated
+from bench.robustness.pairs import MUTATED, pair
+from bench.robustness.served import odd, served
+from bench.robustness.system_errors import drawn, failing
 from costmodel.base.errors import PlannerError
 
-CORPUS = Path(__file__).parents[2] / "tests" / "fuzz" / "corpus"
 HANGS = 20.0
 """Seconds after which an input counts as hanging: most take milliseconds, on a shared machine."""
-_CODES = {0, 2, 3, 4, 5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +102,7 @@ def _settings(path: Path) -> object:
 
 def _command(path: Path) -> object:
     """Run the command line that a file has, a word in every line."""
-    from planner.cli import main
-
-    words = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    quiet = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
-    with quiet[0], quiet[1], contextlib.chdir(path.parent):
-        try:
-            main([word.replace("CORPUS", str(CORPUS)) for word in words])
-        except SystemExit as done:
-            if done.code not in _CODES:
-                raise ValueError(f"exit code {done.code}") from None
-    return None
+    return ran(path.read_text(encoding="utf-8", errors="replace").split("\n"), path.parent)
 
 
 PARSERS: Mapping[str, Parser] = {
@@ -124,17 +116,20 @@ PARSERS: Mapping[str, Parser] = {
     "torchrec plan": Parser(_torchrec, ("torchrec.pt",)),
     "settings": Parser(_settings, ("planner.toml",)),
     "command line": Parser(_command, ("plan.words", "simulate.words", "estimate.words")),
+    "pairs": Parser(pair, MUTATED),
+    "requests": Parser(served, ("page.http", "move.http", "undo.http", "save.http")),
+    "system errors": Parser(failing, ("commands.system",)),
 }
 
 
 def warm_up(parser: Parser) -> None:
     """Import what a parser needs: torch takes longer on a busy machine than any input may."""
-    name = parser.corpus[0]
-    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        path = Path(folder, "trace.json" if name == "kineto" else name)
-        path.write_bytes(_file(name))
-        with contextlib.suppress(PlannerError):
-            parser.read(path)
+    for name in parser.corpus:
+        with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
+            path, data = Path(folder, "trace.json" if name == "kineto" else name), _file(name)
+            path.write_bytes(drawn(data, Random(0)) if name.endswith(".system") else data)  # noqa: S311
+            with contextlib.suppress(PlannerError):
+                parser.read(path)
 
 
 def attempt(parser: Parser, data: bytes, name: str) -> str | None:
@@ -189,8 +184,12 @@ def inputs(parser: Parser, seeds: range) -> Iterator[tuple[int, str, bytes]]:
         rng = Random(seed)  # noqa: S311 - the same inputs every time
         name = rng.choice(sorted(corpus))
         data = corpus[name]
-        words = name.endswith(".words")
-        data = _words(data, rng) if words else mutated(data, everything, rng)
+        if name.endswith(".words"):
+            data = _words(data, rng)
+        elif name.endswith(".http"):
+            data = odd(data, everything, rng)
+        else:
+            data = drawn(data, rng) if name.endswith(".system") else mutated(data, everything, rng)
         yield seed, "trace.json" if name == "kineto" else name, data
 
 

@@ -1,5 +1,6 @@
 """The server behind the page: this machine only, and only who knows the token of its address."""
 
+import sys
 from hmac import compare_digest
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -68,11 +69,18 @@ class EditServer(ThreadingHTTPServer):
                 raise LookupError(action)
             return {**self.session.state(), "saved": saved}
 
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the base's
+        """Say nothing of who hung up before the answer; tell of all else."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
 
 class EditHandler(BaseHTTPRequestHandler):
     """Answers one request; whatever is not the page's own gets nothing."""
 
     server: EditServer
+    timeout = 30.0
+    """Seconds until who sends less than is announced is no longer waited for."""
     server_version = "planner"
     sys_version = ""
 

@@ -1,4 +1,5 @@
 import json
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from http.client import HTTPConnection
@@ -13,7 +14,7 @@ from costmodel.base.errors import PlannerError
 from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
 from planner.cli.open import free_name
-from planner.editing.edit_server import ADDRESS, EditServer
+from planner.editing.edit_server import ADDRESS, EditHandler, EditServer
 from planner.editing.edits import EDITED, EditSession
 from planner.examples import example_workload
 from planner.files.plans import load_plan_file
@@ -177,3 +178,24 @@ def test_a_name_that_is_free(tmp_path: Path) -> None:
     assert free_name(plan).name == "plan-edited.json"
     free_name(plan).touch()
     assert free_name(plan).name == "plan-edited-2.json"
+
+
+def test_who_sends_less_than_announced_is_not_waited_for(
+    server: EditServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EditHandler, "timeout", 0.05)
+    with socket.create_connection((ADDRESS, server.server_port), timeout=10) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc")
+        assert connection.recv(100) == b""
+    assert asked(server, "GET", f"/{server.token}/")[0] == 200
+
+
+def test_who_hangs_up_is_not_told_of(
+    server: EditServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for error, lines in ((ConnectionResetError(), 0), (ZeroDivisionError(), 1)):
+        try:
+            raise error
+        except (ConnectionError, ArithmeticError):
+            server.handle_error(None, (ADDRESS, 1))
+        assert capsys.readouterr().err.count("Traceback") == lines
