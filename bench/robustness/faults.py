@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
-from bench.robustness.parsers import CORPUS
+from bench.robustness.attack_files import CORPUS
 from planner.files.disk import write_bytes
 
 _WAIT = 60.0

@@ -88,7 +88,7 @@ def served(path: Path) -> object:
         """Keeps what handlers raise."""
 
         def handle_error(self, request: object, address: object) -> None:
-            super().handle_error(request, address)  # type: ignore[arg-type]
+            super().handle_error(request, address)
             raised.append(sys.exc_info()[1])
 
     raised: list[BaseException | None] = []
