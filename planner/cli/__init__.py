@@ -185,7 +185,7 @@ def _run(arguments: list[str], endings: Endings) -> int:
         with cli.make_context("planner", arguments) as context:
             cli.invoke(context)
     except click.exceptions.Exit as done:
-        return done.exit_code
+        return endings.left(done.exit_code)
     except click.ClickException as error:
         return endings.say(_usage(error), error.show)
     except PlannerError as error:

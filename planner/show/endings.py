@@ -16,6 +16,8 @@ from planner.files.standard_output import STDOUT_USED, write_no_more
 
 _JSON = "--json"
 _BUG, _BAD_INPUT = 1, 3
+_SIGNALLED = 128
+"""Exit codes beyond are those of signals."""
 _UNWRITTEN = {errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG, errno.EAGAIN, errno.EDQUOT}
 """Why a stream takes no more, which then does not say its name."""
 _OUT_OF_MEMORY = "out of memory: a smaller workload, fewer GPUs or a higher `ulimit -v`"
@@ -35,6 +37,13 @@ class Endings:
         if not self._as_json or not _printed(body):
             show()
         code: int = body["exit_code"]
+        return code
+
+    def left(self, code: int) -> int:
+        """Return the code of a command that said in words why it ended; nothing else is to come."""
+        if code and self._as_json:
+            kind = "Interrupted" if code > _SIGNALLED else "Error"
+            _printed(_body(kind, f"ended with exit code {code}: stderr says why", code))
         return code
 
     def interrupted(self, text: str, code: int) -> int:

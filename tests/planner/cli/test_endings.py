@@ -74,6 +74,8 @@ def test_json_before_the_command_is_refused_in_json(run: Command, name: str) -> 
         (KeyboardInterrupt(), 130, "Interrupted", "interrupted"),
         (click.Abort(), 130, "Interrupted", "interrupted"),
         (Terminated(15), 143, "Interrupted", "interrupted"),
+        (click.exceptions.Exit(130), 130, "Interrupted", "ended with exit code 130"),
+        (click.exceptions.Exit(4), 4, "Error", "ended with exit code 4: stderr says why"),
     ],
 )
 def test_whatever_goes_wrong(
