@@ -12,6 +12,11 @@ from planner.show.errors import render_error
 
 PLAN = '{"schema_version": 1, "notes": [], "tables": [{}, {}], "workload": {"tables": []}}'
 PROFILE = "name: mine\ngpu: {name: x}\nintra_node: {}\n"
+REPORT = '{"schema_version": 1, "workload_name": "w", "tables": [{}]}'
+SWEEP = '{"schema_version": 1, "workload_name": "w", "points": [{}]}'
+FAILED = '{"schema_version": 1, "error": {"kind": "InputError"}}'
+SHOWN = '{"schema_version": 1, "name": "h100-sxm", "gpu": "H100", "profile": {}}'
+_JSON = "a report that `--json` prints"
 WORKLOAD = "# a model\ntables:\n  - {name: a, num_embeddings: 10, embedding_dim: 4}\n"
 
 
@@ -24,6 +29,11 @@ WORKLOAD = "# a model\ntables:\n  - {name: a, num_embeddings: 10, embedding_dim:
         (parse_plan_file, PROFILE, "a hardware profile, and a plan file", "`--hardware`"),
         (parse_plan_file, '{"tables": []}', "a workload file, and a plan file", "`planner plan`"),
         (parse_profile, PLAN, "a plan file, and a hardware profile", "`planner explain`"),
+        (parse_plan_file, REPORT, f"{_JSON}, and a plan file", "`planner plan -o FILE`"),
+        (parse_workload, REPORT, f"{_JSON}, and a workload file", "`planner plan -o FILE`"),
+        (parse_plan_file, FAILED, f"{_JSON}, and a plan file", "`planner plan -o FILE`"),
+        (parse_profile, SHOWN, f"{_JSON}, and a hardware profile", "`planner profiles show NAME`"),
+        (parse_plan_file, SWEEP, "a sweep's own file, and a plan file", "are beside it"),
     ],
 )
 def test_another_file_of_ours_is_named(
