@@ -305,9 +305,11 @@ def _with_work_of_their_own(ops: Sequence[TraceOp]) -> set[int]:
     parents = {op.id: op.parent for op in ops}
     made: dict[int, set[int | None]] = defaultdict(set)
     for op in ops:
-        if not is_metadata(op.name):
-            for caller in islice(_upwards(op.id, parents), 1, None):
-                made[caller] |= _storages(op.outputs)
+        storages = set() if is_metadata(op.name) else _storages(op.outputs)
+        for caller in islice(_upwards(op.id, parents), 1, None) if storages else ():
+            if storages <= made[caller]:  # and so is it with those that call the caller
+                break
+            made[caller] |= storages
     return {
         op.id
         for op in ops
