@@ -108,7 +108,7 @@ def observe(
         counts.extend(_hits(ids))
     if samples == 0:
         return None
-    seen = {name for batch in batches for name in _features(batch).keys()}  # noqa: SIM118
+    seen = {name for batch in batches for name in batch.keys()}  # noqa: SIM118
     return ObservedInputs(
         # one without ids still takes a lookup now and then, one that is not there an id a sample
         pooling_factor=max(lookups, 1) / samples + len(set(feature_names) - seen),

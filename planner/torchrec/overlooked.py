@@ -64,8 +64,7 @@ def _ranges(batches: Sequence[SampleBatch]) -> dict[str, tuple[int, int]]:
 
 def _jagged(batches: Sequence[SampleBatch]) -> Iterator[tuple[str, Any]]:
     for batch in batches:
-        features: Any = getattr(batch, "sparse_features", batch)
-        yield from features.to_dict().items()
+        yield from batch.to_dict().items()
 
 
 def unknown_features(
