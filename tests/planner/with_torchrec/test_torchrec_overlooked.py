@@ -17,7 +17,7 @@ from torchrec.modules.mc_modules import (
     MCHManagedCollisionModule,
 )
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
-from torchrec_cases import SHARDERS, bags, beside_fused, gpus, solved, table
+from torchrec_cases import SHARDERS, TOLD, bags, beside_fused, gpus, solved, table
 
 from planner.torchrec import IterationTimePlanner
 
@@ -122,7 +122,7 @@ def test_tables_of_another_device_are_named(caplog: pytest.LogCaptureFixture) ->
 
 def test_no_solution_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     sharders = [FusedEmbeddingBagCollectionSharder(), *SHARDERS]
-    planner = IterationTimePlanner(gpus(), 64, hardware="h100-sxm", timeout_seconds=0.1)
+    planner = IterationTimePlanner(gpus(), 64, hardware="h100-sxm", timeout_seconds=0.1, **TOLD)
     planner.plan(beside_fused(), sharders)
     assert planner.solution is not None
     assert not any("solution" in each for each in said(caplog))
@@ -153,7 +153,7 @@ def test_optimizers_hold_what_fbgemm_keeps(
     optimizer: EmbOptimType, caplog: pytest.LogCaptureFixture
 ) -> None:
     fused = EmbeddingBagCollectionSharder(fused_params={"optimizer": optimizer})
-    planner = IterationTimePlanner(gpus(), 64, hardware="h100-sxm", timeout_seconds=0.1)
+    planner = IterationTimePlanner(gpus(), 64, hardware="h100-sxm", timeout_seconds=0.1, **TOLD)
     planner.plan(bags(table("a", rows=ROWS, dim=WIDTH)), [fused])
     workload = solved(planner).workload
     held = ROWS * workload.optimizer_of(workload.tables[0]).state_bytes_per_row(WIDTH)
