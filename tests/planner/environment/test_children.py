@@ -138,21 +138,9 @@ def test_the_environment_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @needs_proc
-@pytest.mark.parametrize(
-    ("number", "options"),
-    [
-        (signal.SIGKILL, ("--jobs", "2")),
-        (signal.SIGTERM, ("--baseline", "torchrec")),
-        pytest.param(signal.SIGTERM, ("--jobs", "2"), marks=pytest.mark.nightly),
-        pytest.param(signal.SIGKILL, ("--baseline", "torchrec"), marks=pytest.mark.nightly),
-    ],
-)
-def test_children_end_with_their_parent(
-    directory: Path, number: signal.Signals, options: tuple[str, ...]
-) -> None:
-    if "torchrec" in options:
-        pytest.importorskip("torchrec", reason="torchrec is not installed")
-    running = planning(directory, *ENDLESS, "--baseline", "none", *options)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_children_end_with_their_parent(directory: Path, number: signal.Signals) -> None:
+    running = planning(directory, *ENDLESS, "--baseline", "none", "--jobs", "2")
     assert soon(iter(lambda: bool(children(running.pid)), None))
     time.sleep(4)  # they are at work
     started = children(running.pid)
