@@ -200,6 +200,14 @@ def _json(value: Any) -> str:  # noqa: ANN401 - plain JSON data
     return dump_json(value)
 
 
+def _said(value: object) -> str:
+    """Return a value as a file has it, also where JSON has no such number (NaN)."""
+    try:
+        return dump_json(value)
+    except ValueError:
+        return str(value)
+
+
 def _document(text: str, source: str) -> Document:
     """Read JSON; where a text is none, but another file of ours, the error says which."""
     try:
@@ -226,7 +234,7 @@ def _check_is_plan(document: Document) -> None:
             hint="plan files are written by `planner plan`",
         )
     elif repr(given := data.get("schema_version")) != repr(SCHEMA_VERSION):  # nor true, nor 1.0
-        message = f"schema_version is {dump_json(given)}, and this planner reads {SCHEMA_VERSION}"
+        message = f"schema_version is {_said(given)}, and this planner reads {SCHEMA_VERSION}"
         problem = document.problem(message, ("schema_version",), hint="plan again")
     if problem:
         raise InputError(document.source, (problem,), document.text)

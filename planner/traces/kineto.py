@@ -63,7 +63,7 @@ class RankTrace:
     cycle: int = 1
     """Which of the profiler's cycles this is,"""
     num_cycles: int = 1
-    """of so many that are there of the process (``schedule(repeat=...)``)."""
+    """of so many that all processes have (``schedule(repeat=...)``)."""
 
     @property
     def start(self) -> Seconds:
@@ -109,7 +109,7 @@ def rank_traces(
         else:
             traces.append(trace)
     if not problems:
-        processes = _cycles(traces)
+        processes = _in_common(_cycles(traces))
         problems += _lacking_cycle(processes, cycle)
         traces = list(_of_one_cycle(processes, cycle))
     problems += _missing(traces) if not problems else []
@@ -142,11 +142,32 @@ def _cycles(traces: Sequence[RankTrace]) -> list[list[RankTrace]]:
     return [[traces[number] for number in numbers] for numbers in sorted(found, key=min)]
 
 
+def _in_common(processes: Sequence[Sequence[RankTrace]]) -> list[list[RankTrace]]:
+    """Return the cycles that all processes have, in the same places.
+
+    Where all have as many, these are each other's. Otherwise those are that overlap in time: files
+    of some cycles are missing for some processes.
+    """
+    if len(set(map(len, processes))) <= 1:
+        return [list(cycles) for cycles in processes]
+    rounds = []
+    for begin, end in (trace.span for trace in max(processes, key=len)):
+        at_once = [
+            [trace for trace in cycles if trace.span[0] < end and begin < trace.span[1]]
+            for cycles in processes
+        ]
+        if all(at_once):
+            rounds.append([traces[0] for traces in at_once])
+    return [[each[index] for each in rounds] for index in range(len(processes))]
+
+
 def _of_one_cycle(
     processes: Sequence[Sequence[RankTrace]], cycle: int | None
 ) -> Iterator[RankTrace]:
     """Yield one cycle of every process; ranks that nothing says are numbered in order."""
     for index, cycles in enumerate(processes):
+        if not cycles:
+            continue  # refused (``_lacking_cycle``)
         number = min(cycle or len(cycles), len(cycles))
         trace = cycles[number - 1]
         yield replace(
@@ -160,13 +181,14 @@ def _of_one_cycle(
 def _lacking_cycle(
     processes: Sequence[Sequence[RankTrace]], cycle: int | None
 ) -> Iterator[Problem]:
-    """Say where the cycle that was asked for is not."""
-    for cycles in processes:
-        if cycle is not None and cycle > len(cycles):
-            there = count(len(cycles), "cycle")
-            message = f"there is no cycle {cycle} of `{cycles[0].source}`: {there} of it are there"
-            yield Problem(message=message, hint=f"--cycle has 1 to {len(cycles)}")
-            return
+    """Say where the cycle that was asked for is not, or no cycle is there of all processes."""
+    there = len(processes[0]) if processes else 1
+    if not there:
+        message = "the files are of different cycles of the profiler: no two of all ranks overlap"
+        yield Problem(message=message, hint="give every rank's file of the same cycle")
+    elif cycle is not None and cycle > there:
+        message = f"there is no cycle {cycle}: the ranks have {count(there, 'cycle')} in common"
+        yield Problem(message=message, hint=f"--cycle has 1 to {there}" if there > 1 else None)
 
 
 def _base(document: Document) -> float:

@@ -207,6 +207,12 @@ def test_what_is_no_plan_file(text: str, message: str) -> None:
     assert [found for found, _ in problems_of(text)] == [message]
 
 
+def test_a_version_that_is_no_json_number_is_refused() -> None:
+    text = plan_text(dump_plan_file(FILE)).replace('"schema_version": 1', '"schema_version": NaN')
+    (found,) = problems_of(text)
+    assert found[0].startswith("schema_version is nan, and this planner reads")
+
+
 @pytest.mark.parametrize(
     ("tables", "message"),
     [

@@ -181,8 +181,37 @@ def test_cycles_of_a_process_are_one_rank(tmp_path: Path) -> None:
         (trace,) = rank_traces(found, tmp_path, asked)
         assert (trace.rank, trace.cycle, trace.num_cycles) == (0, number, 3)
         assert [step for step, _, _ in trace.steps] == [10 * (number - 1) + 1, 10 * number - 8]
-    with pytest.raises(InputError, match=r"there is no cycle 4 of .* 3 cycles of it are there"):
+    with pytest.raises(InputError, match=r"there is no cycle 4: the ranks have 3 cycles in common"):
         rank_traces(found, tmp_path, 4)
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "steps"),
+    [
+        ((0, 1), None, 11),  # the second cycle of both, though one has no file of the first
+        ((0, 1), 1, 11),
+        ((0,), None, 1),
+    ],
+)
+def test_cycles_of_ranks_that_lack_some_are_matched_by_their_times(
+    tmp_path: Path, there: tuple[int, ...], asked: int | None, steps: int
+) -> None:
+    # one process has the cycles 0 and 1, the other one the last of ``there``
+    for number in (0, 1):
+        handled(tmp_path, "host01_4242", number, at=1e7 * number)
+    last = there[-1]
+    handled(tmp_path, "host01_4243", last, pid=4243, at=1e7 * last + 50)
+    traces = rank_traces(read_documents(tmp_path), tmp_path, asked)
+    assert [(trace.rank, trace.num_cycles) for trace in traces] == [(0, 1), (1, 1)]
+    assert {trace.steps[0][0] for trace in traces} == {steps}
+
+
+def test_cycles_that_no_two_ranks_share_are_refused(tmp_path: Path) -> None:
+    for number in (0, 1):
+        handled(tmp_path, "host01_4242", number, at=1e7 * number)
+    handled(tmp_path, "host01_4243", 2, pid=4243, at=2e7)
+    with pytest.raises(InputError, match="of different cycles of the profiler"):
+        rank_traces(read_documents(tmp_path), tmp_path)
 
 
 def test_so_are_those_of_ranks_that_are_known(tmp_path: Path) -> None:
