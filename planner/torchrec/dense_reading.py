@@ -118,7 +118,10 @@ def read_dense(
     if most and part.rows(tables) > 1:
         otherwise.append(_PER_ID)
     if part.products and abs(part.products / products - 1) > SURE:
-        otherwise.append(_SIDE_BY_SIDE)
+        otherwise.append(
+            f"{_SIDE_BY_SIDE}: each by itself, all layers come to "
+            f"{_flops_text(2.0 * part.products * local_batch_size)}"
+        )
     if most and products and abs(most / products - 1) > SURE:
         dense = replace(
             dense,

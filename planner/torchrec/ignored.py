@@ -20,7 +20,7 @@ from planner.torchrec.model_reading import (
 )
 from planner.torchrec.modules import FoundTable, ModelReading, full_name, namesakes, on_device
 from planner.torchrec.overlooked import left_out, unknown_features, unseen_features
-from planner.torchrec.replication import is_frozen
+from planner.torchrec.replication import has_no_rate, is_frozen
 from planner.torchrec.settings import WRAPPERS, argument_defaults, unheeded, unheeded_fields
 from planner.torchrec.table_reads import num_inputs, untold
 
@@ -129,6 +129,12 @@ def planned_roughly(
         rough += [(name, f"{heeded} {why}", "") for name, why in _of_topology(topology)]
     for table in found:
         kind = type(table.module).__name__
+        if not (getattr(table.parameter, "requires_grad", True) or has_no_rate(table)):
+            reason = (
+                "TorchRec trains it all the same, by the optimizer of its kernel, unless that has "
+                "a rate of 0 (apply_optimizer_in_backward(..., {'lr': 0.0}))"
+            )
+            rough.append(("requires_grad=False", reason, table.name))
         if table.unmodelled:
             reason = f"planned by TorchRec, with its estimates: {table.unmodelled}"
             rough.append((f"module `{table.path}`", reason, table.name))

@@ -5,7 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
-from torchrec.distributed.planner.types import PlannerError, StorageReservation
+from torchrec.distributed.planner.types import (
+    ParameterConstraints,
+    PlannerError,
+    StorageReservation,
+)
 from torchrec.distributed.planner.types import Topology as TorchRecTopology
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
@@ -35,6 +39,27 @@ def to_pipeline(pipeline: Pipeline | str) -> Pipeline:
             f"unknown pipeline `{pipeline}`; there are {', '.join(Pipeline)}", INPUT_VALIDATION
         )
     return Pipeline(pipeline)
+
+
+def checked_constraints(
+    given: Mapping[str, ParameterConstraints | None],
+) -> dict[str, ParameterConstraints]:
+    """Return what is said of tables, without those of which nothing is.
+
+    Raises
+    ------
+    torchrec.distributed.planner.types.PlannerError
+        Something else is given, such as a dict, whose fields nothing would look up.
+
+    """
+    for name, each in given.items():
+        if each is not None and not isinstance(each, ParameterConstraints):
+            raise PlannerError(
+                f"constraints of `{name}` must be ParameterConstraints, got "
+                f"{type(each).__name__}: ParameterConstraints(sharding_types=[...])",
+                INPUT_VALIDATION,
+            )
+    return {name: each for name, each in given.items() if each is not None}
 
 
 def overlapping(pipeline: Pipeline, constraints: Mapping[str, Any]) -> Pipeline:

@@ -46,7 +46,12 @@ from planner.torchrec.modules import FoundTable, constraints_by_name, every_tabl
 from planner.torchrec.observed_inputs import SampleBatch, to_batches
 from planner.torchrec.options import called_back, chosen_options, loaded_options
 from planner.torchrec.other_tables import merged
-from planner.torchrec.plan_request import PlanRequest, overlapping, to_pipeline
+from planner.torchrec.plan_request import (
+    PlanRequest,
+    checked_constraints,
+    overlapping,
+    to_pipeline,
+)
 from planner.torchrec.solving import PlanOutcome, Solution, planned_around, retimed
 from planner.torchrec.topology import current_topology, resolve_profile
 
@@ -162,7 +167,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             storage_reservation=storage_reservation
             or FixedPercentageStorageReservation(RESERVE_SHARE),
             stats=stats or [],
-            constraints={k: v for k, v in (constraints or {}).items() if v is not None},
+            constraints=checked_constraints(constraints or {}),
             debug=debug,
             callbacks=callbacks,
         )

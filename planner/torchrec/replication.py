@@ -41,8 +41,11 @@ def is_frozen(found: FoundTable) -> bool:
 
     The rate is that of the optimizer set in the backward, or of the sharder's fused parameters.
     """
-    if not getattr(found.parameter, "requires_grad", True):
-        return True
+    return not getattr(found.parameter, "requires_grad", True) or has_no_rate(found)
+
+
+def has_no_rate(found: FoundTable) -> bool:
+    """Return whether what updates a table in the backward has a learning rate of 0."""
     own = getattr(found.parameter, "_optimizer_kwargs", None) or ()
     rates = [each.get("lr") for each in own] or [fused_params(found).get("learning_rate")]
     return all(rate is not None and bool(rate == 0) for rate in rates)

@@ -142,7 +142,7 @@ def test_what_no_dense_model_has_is_named(caplog: pytest.LogCaptureFixture) -> N
     assert solution.workload.dense.most_products == counts
     (said,) = messages(caplog)
     assert "InteractionProjectionArch: its branches are timed one after the other" in said
-    assert "layers have other inputs than the layers before them" in said
+    assert "layers have other inputs than the layers before them: each by itself, all" in said
 
 
 def test_deepfm_is_read_but_for_its_sums(caplog: pytest.LogCaptureFixture) -> None:

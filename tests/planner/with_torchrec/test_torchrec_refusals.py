@@ -41,6 +41,11 @@ from planner.torchrec.collective import shared_question
 from planner.torchrec.error_types import INPUT_VALIDATION
 
 
+def test_constraints_of_another_type_are_refused() -> None:
+    with pytest.raises(PlannerError, match=r"`t0` must be ParameterConstraints, got dict"):
+        IterationTimePlanner(gpus(), 64, constraints={"t0": {"sharding_types": ["row_wise"]}})  # type: ignore[dict-item]
+
+
 def test_one_rank_holds_everything() -> None:
     planner = IterationTimePlanner(gpus(1), 64, timeout_seconds=0.1)
     plan = planner.plan(embedding_bags(), SHARDERS)

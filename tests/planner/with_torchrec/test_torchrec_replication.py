@@ -81,6 +81,20 @@ def test_a_rate_set_in_the_backward_counts_before_that_of_fused_parameters() -> 
     assert planned(model, sharder) == ["data_parallel"] * 2
 
 
+@pytest.mark.parametrize(("make", "trained"), [(no_gradients, True), (rate_of_zero, False)])
+def test_tables_that_torchrec_trains_though_frozen_are_named(
+    make: Model,
+    trained: bool,  # noqa: FBT001
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model, sharder = make()
+    planned(model, sharder, timeout_seconds=0.5)
+    said = "\n".join(
+        each.getMessage() for each in caplog.records if each.name.startswith("planner.")
+    )
+    assert ("requires_grad=False (a, b): TorchRec trains it all the same" in said) is trained
+
+
 def test_a_frozen_table_is_sharded_if_it_may_be(caplog: pytest.LogCaptureFixture) -> None:
     model, _ = rate_of_zero()
     types = {
