@@ -27,6 +27,8 @@ _TIMED_OTHERWISE = {
 }
 """TorchRec's modules of which a dense model has the layers alone."""
 _PER_ID = "layers may run on every id of a sequence, or every feature, and not once per sample"
+_MOST_WIDTHS = 8
+"""Layers whose widths are listed."""
 _SIDE_BY_SIDE = "layers have other inputs than the layers before them"
 
 
@@ -333,8 +335,16 @@ def _layers_text(dense: DenseModel) -> str:
     between = str(dense.interaction)
     if dense.interaction is Interaction.DCN_V2:
         between += f" of {dense.cross_layers} layers of rank {dense.cross_rank}"
-    bottom = f"bottom_mlp {list(dense.bottom_mlp)}, " if dense.bottom_mlp else ""
-    return f"{bottom}{between}, top_mlp {list(dense.top_mlp)}"
+    bottom = f"bottom_mlp {_widths_text(dense.bottom_mlp)}, " if dense.bottom_mlp else ""
+    return f"{bottom}{between}, top_mlp {_widths_text(dense.top_mlp)}"
+
+
+def _widths_text(widths: Sequence[int]) -> str:
+    """Return the widths of layers, of many the first and how many there are."""
+    if len(widths) <= _MOST_WIDTHS:
+        return str(list(widths))
+    first = ", ".join(map(str, widths[:_MOST_WIDTHS]))
+    return f"[{first}, ...] of {len(widths)} layers"
 
 
 def _flops_text(flops: float) -> str:

@@ -308,3 +308,16 @@ def test_a_saved_plan_keeps_the_doubt(tmp_path: Any) -> None:  # noqa: ANN401
     save_plan(tmp_path / "plan.json", solution)
     assert load_plan_file(tmp_path / "plan.json").workload.dense == solution.workload.dense
     assert load_torchrec_plan(tmp_path / "plan.json", model, SHARDERS) == solution.torchrec_plan
+
+
+def test_of_many_layers_the_first_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bags = bags(table("a", dim=DIM))
+            self.layers = nn.Sequential(*(nn.Linear(DIM, DIM) for _ in range(12)))
+
+    with caplog.at_level(logging.INFO, logger="planner"):
+        planned(Deep())
+    (said, *_) = messages(caplog, logging.INFO)
+    assert f"top_mlp [{', '.join([str(DIM)] * 8)}, ...] of 12 layers" in said
