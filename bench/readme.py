@@ -15,9 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench import accuracy_tables as tables
-from bench import cpu_study, search_population, torchrec_tables
+from bench import clients_table, cpu_study, search_population, torchrec_tables
 from bench.choice import mean_regrets
-from bench.clients import table as clients
 from bench.documented import run_page, with_outputs
 from bench.kept import write
 from costmodel.base.units import MS
@@ -267,7 +266,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "torchrec_port": torchrec_port,
     "torchrec_cases": lambda: torchrec_tables.cases(result("torchrec_cases")),
     "torchrec_tests": lambda: torchrec_tables.tests(result("torchrec_tests")),
-    "clients": lambda: clients.section(result("clients")),
+    "clients": lambda: clients_table.section(result("clients")),
     "cpu_study": cpu_study.table,
     "accuracy_collectives": accuracy_collectives,
     "accuracy_table_i": accuracy_table_i,

@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench.clients import table
+from bench import clients_table
 from bench.clients.client import CLIENTS, SOURCES, Client, RunSettings
 from bench.documented import ROOT
 from bench.kept import provenance, read, write
@@ -73,8 +73,8 @@ def trained(clients: Sequence[Client], settings: RunSettings) -> dict[str, Any]:
         print(f"{client.name} ...", flush=True)
         found[client.name] = compared(client, settings)
     if found:
-        print(table.clients(found))
-        print(table.warned(found.values()))
+        print(clients_table.clients(found))
+        print(clients_table.warned(found.values()))
     return found
 
 
@@ -88,9 +88,9 @@ def planned(settings: RunSettings) -> list[dict[str, Any]]:
         print(f"left out: configurations of TorchEasyRec ({missing})")
         return []
     rows = all_planned(client, settings)
-    print(table.configurations(rows))
-    print(table.summary(rows))
-    print(table.warned(rows))
+    print(clients_table.configurations(rows))
+    print(clients_table.summary(rows))
+    print(clients_table.warned(rows))
     return rows
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 def stand_in_for(packages: Sequence[str]) -> None:
     """Let packages be imported that are not found; those that are, stay as they are."""
-    sys.meta_path.append(_Finder(frozenset(packages)))
+    sys.meta_path.append(_AbsentFinder(frozenset(packages)))
 
 
 class Absent:
@@ -65,7 +65,7 @@ class _Module(ModuleType):
         return Absent()
 
 
-class _Finder(MetaPathFinder, Loader):
+class _AbsentFinder(MetaPathFinder, Loader):
     """Finds what no finder before it has found."""
 
     def __init__(self, packages: frozenset[str]) -> None:

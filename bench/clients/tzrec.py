@@ -19,7 +19,7 @@ SEQUENCE_LENGTH = 20
 BATCHES = 3
 """Different ones, that take turns."""
 ADAGRAD_EPS = 1e-8
-"""Of FBGEMM's Adagrad, unless told otherwise (fbgemm_gpu 1.8.0)."""
+"""What FBGEMM's Adagrad has, unless told otherwise (fbgemm_gpu 1.8.0)."""
 _ROWS = {"num_buckets", "hash_bucket_size"}
 
 

@@ -45,7 +45,8 @@ class TrainingEnds(BaseException):
 
 
 Planning = dict[str, Any]
-"""Of a plan: seconds, how each table is sharded, the step that this project's model predicts."""
+"""What is known of a plan: seconds, how each table is sharded, the step that this project's model
+predicts."""
 
 
 def put_planner(kind: Any) -> None:  # noqa: ANN401 - a class

@@ -36,7 +36,7 @@ MOST_RANGES = 1_000_000
 MOST_BYTES = 1e21
 """Memory of a machine: that of millions of data centres."""
 MOST_SHARE = 1e18
-"""Of shares that need not add up to 1, so that counts will do."""
+"""The largest of shares that need not add up to 1, so that counts will do."""
 MOST_COUNTED = 10**12
 """Measurements, or calls of an operator: a year of them, one every 30 microseconds."""
 MOST_ERROR = 10.0

@@ -49,7 +49,7 @@ class Cause(StrEnum):
     ALL_GATHER_ACROSS = "all_gather_across_nodes"
     STRUCTURE = "structure"
     UNREAD = "unread_dense_part"
-    """Of a dense part that was read off a model, what is not known of it."""
+    """What is not known of a dense part that was read off a model."""
 
 
 INSIDE: Mapping[CollectiveOp, Cause] = {

@@ -107,7 +107,7 @@ class EditHandler(BaseHTTPRequestHandler):
             answer, status = {"error": str(error)}, HTTPStatus.CONFLICT
         except (LookupError, TypeError, ValueError):
             answer, status = {"error": "not a request of this page"}, HTTPStatus.BAD_REQUEST
-        self._send(status, dump_json(answer).encode(), "application/json")
+        self._send(status, dump_json(answer, only_ascii=True).encode(), "application/json")
 
     def _is_ours(self) -> bool:
         """Return whether a request comes from the page, not from another site's.

@@ -12,7 +12,7 @@ Rows = Annotated[int, Field(ge=0, le=MOST_ROWS)]
 Rank = Annotated[int, Field(ge=0, lt=MOST_RANKS)]
 Ranks = Annotated[int, Field(ge=1, le=MOST_RANKS)]
 Time = Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False)]
-"""Of a step: from a nanosecond to decades. What divides by it is finite."""
+"""A step's time: from a nanosecond to decades. What divides by it is finite."""
 Size = Annotated[float, Field(ge=0, le=MOST_BYTES, allow_inf_nan=False)]
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Name = Annotated[str, Field(max_length=LONGEST_NAME)]

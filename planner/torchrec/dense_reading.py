@@ -38,9 +38,9 @@ class DenseReading:
 
     model: DenseModel
     flops: float
-    """Of a rank's forward, as they are timed."""
+    """FLOP of a rank's forward, as they are timed."""
     num_parameters: int
-    """Of all modules without tables."""
+    """Parameters of all modules without tables."""
     num_read: int
     unread: tuple[str, ...] = ()
     """Kinds of modules that have the others."""

@@ -20,7 +20,7 @@ from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Pooling, Workload
 
 HBM_BANDWIDTH = 897 * 1024 * 1024 * 1024 / 1000
-"""Of constants.py, whatever the machine; bytes per millisecond, as all of these."""
+"""As constants.py has it, whatever the machine; bytes per millisecond, as all of these."""
 HOST_LINK_BANDWIDTH = 32 * 1024 * 1024 * 1024 / 1000
 INTRA_NODE_BANDWIDTH = 600 * 1024 * 1024 * 1024 / 1000
 CROSS_NODE_BANDWIDTH = 12.5 * 1024 * 1024 * 1024 / 1000
@@ -51,7 +51,7 @@ _ROW_TYPES = (ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE, ShardingType.G
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranks:
+class RankCounts:
     """How many ranks there are, and how many on a host."""
 
     world_size: int
@@ -69,7 +69,7 @@ class Ranks:
 
     @property
     def bandwidth(self) -> float:
-        """Of a collective of all ranks; all-reduces have another one."""
+        """What a collective of all ranks has; all-reduces have another one."""
         one_host = self.world_size <= self.local_world_size
         return INTRA_NODE_BANDWIDTH if one_host else CROSS_NODE_BANDWIDTH
 
@@ -82,7 +82,7 @@ class SeenTable:
     embedding_dim: int
     element_bytes: int
     ids: float
-    """Of all the table's features."""
+    """Ids of all the table's features."""
     outputs: float
     """Vectors after pooling; of features with less than an id per bag, as many as have one."""
     pooled: bool
@@ -114,11 +114,11 @@ class SeenTable:
         """Bytes of the whole table."""
         return self.num_embeddings * self.embedding_dim * self.element_bytes
 
-    def shard_ids(self, kind: ShardingType, ranks: Ranks) -> float:
+    def shard_ids(self, kind: ShardingType, ranks: RankCounts) -> float:
         """Return the ids of all batches that a shard looks up."""
         return self.ids / ranks.rows_over(kind) * ranks.batches(kind)
 
-    def output_bytes(self, kind: ShardingType, num_columns: int, ranks: Ranks) -> float:
+    def output_bytes(self, kind: ShardingType, num_columns: int, ranks: RankCounts) -> float:
         """Return the bytes of embeddings that a shard makes."""
         outputs = self.outputs if self.pooled else self.ids / ranks.rows_over(kind)
         return outputs * ranks.batches(kind) * num_columns * self.element_bytes
@@ -148,7 +148,7 @@ class Perf(NamedTuple):
 
 
 def shard_perf(
-    seen: SeenTable, kind: ShardingType, kernel: ComputeKernel, columns: int, ranks: Ranks
+    seen: SeenTable, kind: ShardingType, kernel: ComputeKernel, columns: int, ranks: RankCounts
 ) -> Perf:
     """Return what a shard of so many columns takes in a step, whatever its rows.
 
@@ -181,7 +181,7 @@ def _block_penalty(columns: int) -> float:
 
 
 def _exchanges(
-    seen: SeenTable, kind: ShardingType, columns: int, outputs: float, ranks: Ranks
+    seen: SeenTable, kind: ShardingType, columns: int, outputs: float, ranks: RankCounts
 ) -> tuple[float, float]:
     """Return the times of the collectives, forward and backward."""
     if kind is ShardingType.DATA_PARALLEL:
@@ -196,7 +196,7 @@ def _exchanges(
     return within + between, between + within
 
 
-def _all_reduce(table_bytes: int, ranks: Ranks) -> float:
+def _all_reduce(table_bytes: int, ranks: RankCounts) -> float:
     """Return the time of a replica's gradients, one network card per rank."""
     hosts = min(ranks.world_size / ranks.local_world_size, 2)
     bandwidth = CROSS_NODE_BANDWIDTH * ranks.local_world_size
@@ -216,7 +216,7 @@ def shard_storage(
     kind: ShardingType,
     kernel: ComputeKernel,
     shape: tuple[int, int],
-    ranks: Ranks,
+    ranks: RankCounts,
 ) -> Storage:
     """Return the bytes of a shard of so many rows and columns.
 

@@ -23,7 +23,7 @@ import numpy as np
 from costmodel.domain.plan import ShardingType
 from sharders.torchrec.attempts import Memory
 from sharders.torchrec.candidates import Candidates, Integers
-from sharders.torchrec.costs import Perf, Ranks
+from sharders.torchrec.costs import Perf, RankCounts
 from sharders.torchrec.search_space import Candidate
 
 _ROUNDING = 1e-9
@@ -33,7 +33,7 @@ _ROUNDING = 1e-9
 class Partitioner:
     """Places combinations, one after another; ``places`` are those of the last one."""
 
-    def __init__(self, candidates: Candidates, ranks: Ranks, memory: Memory) -> None:
+    def __init__(self, candidates: Candidates, ranks: RankCounts, memory: Memory) -> None:
         self._candidates, self._ranks, self._memory = candidates, ranks, memory
         self.places: dict[int, Sequence[int]] = {}
         """By table: the rank of every column block that there is a choice for; the first one of its
@@ -62,7 +62,7 @@ class Partitioner:
         """Place every table's candidate; return whether there was room."""
         self.places = {}
         on_all = [each for each in tables if each.option.sharding_type.everywhere]
-        loads = RankLoads.uniform(on_all, self._ranks, self._memory)
+        loads = FilledRanks.uniform(on_all, self._ranks, self._memory)
         if loads is None or loads.slowest > limit:
             return False
         for table in order:
@@ -96,10 +96,10 @@ class Partitioner:
         return float(costs.max())
 
 
-class RankLoads:
+class FilledRanks:
     """What ranks cost so far, and the memory that they have left."""
 
-    def __init__(self, ranks: Ranks, perf: Perf, hbm: list[int], host: list[int]) -> None:
+    def __init__(self, ranks: RankCounts, perf: Perf, hbm: list[int], host: list[int]) -> None:
         self._local, self._num_ranks = ranks.local_world_size, ranks.world_size
         self._hbm, self._host = hbm, host
         self._perfs = [perf] * self._num_ranks
@@ -116,8 +116,8 @@ class RankLoads:
 
     @classmethod
     def uniform(
-        cls, tables: Sequence[Candidate], ranks: Ranks, memory: Memory
-    ) -> "RankLoads | None":
+        cls, tables: Sequence[Candidate], ranks: RankCounts, memory: Memory
+    ) -> "FilledRanks | None":
         """Return the loads of tables that have a shard on every rank; None: they have no room."""
         num_ranks = ranks.world_size
         perf = Perf(0.0, 0.0, 0.0, 0.0)

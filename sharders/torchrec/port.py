@@ -51,7 +51,7 @@ class _Found:
 
     chosen: Integers
     places: Mapping[int, Sequence[int]]
-    """Of the column blocks of tables that there is a choice for."""
+    """Where the column blocks are, of tables that there is a choice for."""
 
 
 def _best(candidates: Candidates, partitioner: Partitioner, counter: Counter) -> _Found | None:

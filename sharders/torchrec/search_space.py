@@ -15,7 +15,7 @@ from costmodel.domain.plan import ComputeKernel, ShardingType, row_block_sizes
 from costmodel.domain.workload import EmbeddingTable, Pooling
 from sharders.problem.options import TableOption
 from sharders.problem.sharding_problem import ShardingProblem
-from sharders.torchrec.costs import Perf, Ranks, SeenTable, Storage, shard_perf, shard_storage
+from sharders.torchrec.costs import Perf, RankCounts, SeenTable, Storage, shard_perf, shard_storage
 
 MIN_COLUMNS = 128
 """``MIN_CW_DIM`` of constants.py: how narrow column shards may be where nobody says it."""
@@ -44,9 +44,9 @@ class Candidate:
 
     option: TableOption
     perf: Perf
-    """Of every shard: they are equally wide, and rows count for nothing."""
+    """What every shard takes: they are equally wide, and rows count for nothing."""
     storages: tuple[tuple[Storage, int], ...]
-    """Of the row shards of a column block, in order, and how many there are of each."""
+    """Bytes of the row shards of a column block, in order, and how many there are of each."""
     num_blocks: int
     """Column blocks, or copies."""
 
@@ -71,7 +71,7 @@ class Candidate:
 
     @property
     def total_storage(self) -> Storage:
-        """Of all shards."""
+        """Bytes of all shards."""
         return Storage(
             self.num_blocks * sum(each.hbm * repeats for each, repeats in self.storages),
             self.num_blocks * sum(each.host * repeats for each, repeats in self.storages),
@@ -91,7 +91,7 @@ class SearchSpace:
 
     tables: tuple[EmbeddingTable, ...]
     candidates: tuple[tuple[Candidate, ...], ...]
-    ranks: Ranks
+    ranks: RankCounts
 
 
 def search_space(problem: ShardingProblem) -> SearchSpace:
@@ -99,7 +99,7 @@ def search_space(problem: ShardingProblem) -> SearchSpace:
 
     Tables that differ in nothing that it sees share their candidates.
     """
-    ranks = Ranks(
+    ranks = RankCounts(
         world_size=problem.topology.world_size, local_world_size=problem.topology.local_world_size
     )
     tables = in_module_order(problem.workload.tables)
@@ -178,7 +178,7 @@ def _candidate(
     kind: ShardingType,
     kernel: ComputeKernel,
     min_columns: int | None,
-    ranks: Ranks,
+    ranks: RankCounts,
 ) -> Candidate:
     blocks = num_column_blocks(seen.embedding_dim, min_columns) if kind.splits_columns else 1
     columns = seen.embedding_dim // blocks

@@ -12,7 +12,7 @@ import pytest
 from bench.clients.absent import stand_in_for
 from bench.clients.client import CLIENTS, SOURCES, Client
 from bench.clients.losses import largest_difference, relative
-from bench.clients.table import clients, configurations, summary, warned
+from bench.clients_table import clients, configurations, summary, warned
 from bench.forked_ranks import ROOT
 
 

@@ -78,7 +78,7 @@ def test_asking_for_more_than_any_machine_trains(run: Callable) -> None:
         (("--local-batch", "2x"), "`2x` is not a number"),
         (("--samples-per-second", "many"), "`many` is not a rate"),
         (("--max-plans", "5", "--time-limit", "1s"), "--max-plans goes without"),
-        (("--hardware", "h100-sxm,"), "a name is missing"),
+        (("--hardware", "h100-sxm,"), "an empty name"),
         (("--hardware", "h100-smx"), "did you mean `h100-sxm`"),
     ],
 )

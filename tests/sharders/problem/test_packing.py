@@ -106,9 +106,10 @@ def test_tables_too_large_to_stay_whole_beside_each_other_are_split(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(PORTFOLIO))
+@pytest.mark.parametrize("name", [name for name in PORTFOLIO if name != "torchrec_port"])
 @pytest.mark.parametrize("counts", [[3] * 4, [12, 13] * 4], ids=["12x4", "100x8"])
 def test_every_member_of_the_portfolio_finds_a_plan(name: str, counts: list[int]) -> None:
+    # but TorchRec's planner, which finds none in memory as full as this, and so does its port
     posed = hidden(counts)
     problem = replace(posed, objective=Objective(posed.workload, posed.topology))
     result = load_sharder(name).shard(problem, Budget(max_evaluations=30), Random(0))

@@ -6,7 +6,7 @@ from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import EmbeddingTable
 from sharders.problem.options import TableOption
 from sharders.torchrec.candidates import Candidates
-from sharders.torchrec.costs import Perf, Ranks, Storage
+from sharders.torchrec.costs import Perf, RankCounts, Storage
 from sharders.torchrec.search_space import Candidate, SearchSpace
 
 
@@ -32,7 +32,7 @@ def whole(cost: float, hbm: int, host: int = 0) -> Candidate:
     return candidate(ShardingType.TABLE_WISE, cost, hbm, host=host)
 
 
-def space(tables: Sequence[Sequence[Candidate]], ranks: Ranks) -> SearchSpace:
+def space(tables: Sequence[Sequence[Candidate]], ranks: RankCounts) -> SearchSpace:
     named = (
         EmbeddingTable(name=f"t{index}", num_embeddings=1, embedding_dim=4)
         for index in range(len(tables))
@@ -41,4 +41,4 @@ def space(tables: Sequence[Sequence[Candidate]], ranks: Ranks) -> SearchSpace:
 
 
 def candidates(*tables: Sequence[Candidate]) -> Candidates:
-    return Candidates(space(tables, Ranks(world_size=4, local_world_size=2)))
+    return Candidates(space(tables, RankCounts(world_size=4, local_world_size=2)))

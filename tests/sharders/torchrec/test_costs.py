@@ -6,13 +6,13 @@ import pytest
 
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Pooling, Workload
-from sharders.torchrec.costs import Perf, Ranks, SeenTable, Storage, shard_perf, shard_storage
+from sharders.torchrec.costs import Perf, RankCounts, SeenTable, Storage, shard_perf, shard_storage
 
 GIB_A_MS = 2**30 / 1000
 HBM, WITHIN, BETWEEN = 897 * GIB_A_MS, 600 * GIB_A_MS, 12.5 * GIB_A_MS
 TABLE = EmbeddingTable(name="t", num_embeddings=1000, embedding_dim=64, pooling_factor=10.0)
-FOUR = Ranks(world_size=4, local_world_size=4)
-TWO_HOSTS = Ranks(world_size=4, local_world_size=2)
+FOUR = RankCounts(world_size=4, local_world_size=4)
+TWO_HOSTS = RankCounts(world_size=4, local_world_size=2)
 FUSED, DENSE = ComputeKernel.FUSED, ComputeKernel.DENSE
 
 
@@ -25,7 +25,7 @@ def perf(
     table: EmbeddingTable = TABLE,
     kernel: ComputeKernel = FUSED,
     columns: int = 64,
-    ranks: Ranks = FOUR,
+    ranks: RankCounts = FOUR,
 ) -> Perf:
     return shard_perf(seen(table), kind, kernel, columns, ranks)
 
@@ -92,7 +92,7 @@ def test_a_replica() -> None:
 @pytest.mark.parametrize(("world_size", "factor"), [(4, 1.0), (8, 1.5), (12, 3.0)])
 def test_replicas_on_several_hosts_are_reduced_in_rings(world_size: int, factor: float) -> None:
     # 3/2 of the bytes for two hosts, and twice that for more
-    ranks = Ranks(world_size=world_size, local_world_size=4)
+    ranks = RankCounts(world_size=world_size, local_world_size=4)
     found = perf(ShardingType.DATA_PARALLEL, kernel=DENSE, ranks=ranks)
     updated = 9.22 * 256_000 / (HBM / 2)
     assert found.backward_exchange - updated == pytest.approx(factor * 256_000 / (4 * BETWEEN))

@@ -8,11 +8,11 @@ from made_candidates import candidate, candidates, whole
 
 from costmodel.domain.plan import ShardingType
 from sharders.torchrec.attempts import Memory
-from sharders.torchrec.costs import Ranks
+from sharders.torchrec.costs import RankCounts
 from sharders.torchrec.partitioner import Partitioner
 from sharders.torchrec.search_space import Candidate
 
-FOUR = Ranks(world_size=4, local_world_size=2)
+FOUR = RankCounts(world_size=4, local_world_size=2)
 
 
 def placed(

@@ -12,7 +12,7 @@ from costmodel.domain.workload import EmbeddingTable, Workload
 from planner.examples import example_problem, example_workload
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
 from sharders.torchrec.attempts import Counter, Memory
-from sharders.torchrec.costs import Ranks
+from sharders.torchrec.costs import RankCounts
 from sharders.torchrec.partitioner import Partitioner
 from sharders.torchrec.port import TorchRecPort, _best
 
@@ -50,7 +50,9 @@ def test_the_plan_is_in_the_order_of_the_workload() -> None:
 def test_a_first_plan_is_looked_for_whatever_the_budget() -> None:
     # a shard of 9 bytes, which comes first, has no room; of 5 and 4 the first one is taken
     found = candidates([whole(1.0, 9), whole(2.0, 5), whole(3.0, 4)])
-    partitioner = Partitioner(found, Ranks(world_size=4, local_world_size=2), Memory(hbm=8, host=0))
+    partitioner = Partitioner(
+        found, RankCounts(world_size=4, local_world_size=2), Memory(hbm=8, host=0)
+    )
     counter = Counter(Budget(should_stop=lambda: True))
     best = _best(found, partitioner, counter)
     assert best is not None
