@@ -159,13 +159,16 @@ def test_numbers_beyond_them_are_refused(kind: str) -> None:
 
 
 @pytest.mark.slow
-def test_no_number_of_a_profile_makes_another_impossible(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "third", [0, *(pytest.param(third, marks=pytest.mark.nightly) for third in (1, 2))]
+)
+def test_no_number_of_a_profile_makes_another_impossible(tmp_path: Path, third: int) -> None:
     """Whatever is read as a profile gives a report with numbers that JSON has."""
     document, path = a_profile(), tmp_path / "mine.yaml"
     path.write_text(json.dumps(document), "utf-8")
     file = a_plan(str(path))
     judged = 0
-    for place in leaves(document):
+    for place in list(leaves(document))[third::3]:
         for number in (1e-15, 10, 1e21):
             try:
                 parse_profile(json.dumps(changed(document, place, number)), "mine.yaml")
@@ -174,7 +177,7 @@ def test_no_number_of_a_profile_makes_another_impossible(tmp_path: Path) -> None
             path.write_text(json.dumps(changed(document, place, number)), "utf-8")
             dump_json(judge(file).to_dict())
             judged += 1
-    assert judged > 50
+    assert judged > 15
 
 
 def test_all_json_is_made_by_one_function() -> None:
