@@ -38,14 +38,16 @@ from planner.files.disk import write_text
 from planner.files.profiles import load_profile
 from planner.files.workload import load_workload
 from planner.files.workload_text import dump_workload
-from planner.planning.api import Planned, make_topology, plan
-from planner.planning.baseline import DEFAULT_BASELINE
-from planner.planning.one_sharder import run_sharder
-from planner.planning.plugins import AUTO
-from planner.planning.running import run_sharders
-from planner.planning.search import Search, sharders_for
-from planner.planning.verdict import kinds_text
-from planner.planning.verdict_text import verdict_sentences
+from planner.planned.planned import Planned
+from planner.planned.verdict import kinds_text
+from planner.search.baseline import DEFAULT_BASELINE
+from planner.search.one_sharder import run_sharder
+from planner.search.plugins import AUTO
+from planner.search.running import run_sharders
+from planner.search.search import Search, sharders_for
+from planner.verbs.planning import plan
+from planner.verbs.topologies import make_topology
+from planner.views.verdict_text import verdict_sentences
 from sharders.problem.sharding_problem import ShardingProblem
 
 FOLDER = Path(__file__).parent / "workloads" / "choice"

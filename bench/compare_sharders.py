@@ -2,7 +2,7 @@
 
 Runs `planner compare` on the shipped workloads with equal CPU time for every sharder and for
 ``auto``, and keeps the expected steps of ``auto`` and of the best one besides it. ``worse`` is by
-what share the step of ``auto`` is longer; up to 1% is a tie (``planner.planning.verdict``).
+what share the step of ``auto`` is longer; up to 1% is a tie (``planner.planned.verdict``).
 """
 
 import argparse
@@ -15,9 +15,9 @@ from bench.choice import MODELS
 from bench.draw_workloads import WORKLOADS
 from bench.kept import provenance, read, write
 from costmodel.base.units import MS
-from planner.planning.api import compare
-from planner.planning.plugins import AUTO
-from planner.planning.verdict import SAME_STEP
+from planner.planned.verdict import SAME_STEP
+from planner.search.plugins import AUTO
+from planner.verbs.comparing import compare
 
 RESULTS = Path(__file__).parent / "results" / "compare_sharders.json"
 LIMITS = (1.0, 5.0, 10.0)

@@ -27,8 +27,8 @@ from costmodel.engine.objective import Objective
 from costmodel.inputs.distribution import Zipf
 from costmodel.memory.rank_memory import fits
 from planner.files.profiles import load_profile
-from planner.planning.running import run_sharders
-from planner.planning.search import Search, sharders_for
+from planner.search.running import run_sharders
+from planner.search.search import Search, sharders_for
 from sharders.problem.options import TableOption, make_plan, make_sharding
 from sharders.problem.sharding_problem import ShardingProblem
 

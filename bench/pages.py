@@ -20,13 +20,17 @@ from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.kept import provenance, write
 from bench.pictures import IMAGES, PLAN, ROOT, note
 from costmodel.domain.workload import Workload
 from planner.files.workload import load_workload
-from planner.planning.api import Planned, load_plan, plan
+from planner.verbs.loading import load_plan
+from planner.verbs.planning import plan
+
+if TYPE_CHECKING:
+    from planner.planned.planned import Planned
 
 RESULTS = Path(__file__).parent / "results" / "pages.json"
 WORKLOADS = Path(__file__).parent / "workloads"

@@ -5,6 +5,7 @@ and one of the picture; ``docs/images/plan.json`` is the plan that they show. A 
 (``tests/bench/test_pictures.py``); ``python -m bench.pages --images`` makes the pictures again.
 """
 
+import ast
 import hashlib
 import json
 import tokenize
@@ -16,10 +17,10 @@ ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
 MADE, PLAN = IMAGES / "made.json", IMAGES / "plan.json"
 LAYOUT: Mapping[str, tuple[str, ...]] = {
-    "plan": ("planning/plan_page.py", "planning/plan_charts.py", "planning/decision_charts.py"),
-    "explain": ("planning/plan_page.py", "planning/plan_charts.py", "planning/decision_charts.py"),
-    "simulate": ("planning/plan_page.py", "planning/plan_charts.py"),
-    "compare": ("planning/compare_page.py", "planning/plan_charts.py"),
+    "plan": ("views/plan_page.py", "views/plan_charts.py", "views/decision_charts.py"),
+    "explain": ("views/plan_page.py", "views/plan_charts.py", "views/decision_charts.py"),
+    "simulate": ("views/plan_page.py", "views/plan_charts.py"),
+    "compare": ("views/compare_page.py", "views/plan_charts.py"),
     "sweep": ("sweeping/sweep_page.py",),
     "replay": ("traces/replay/replay_page.py",),
     "open": ("editing/edit_page.py",),
@@ -40,7 +41,7 @@ def layout_digest(picture: str) -> str:
 
 
 def code(source: str) -> str:
-    """Return a module's text without comments, docstrings and white space."""
+    """Return a module's text without imports, comments, docstrings and white space."""
     lines, before = source.splitlines(keepends=True), tokenize.NEWLINE
     spans = []
     for token in tokenize.generate_tokens(StringIO(source).readline):
@@ -48,7 +49,12 @@ def code(source: str) -> str:
             spans.append((token.start, token.end))
         if token.type not in {tokenize.COMMENT, tokenize.NL}:
             before = token.type
-    for (first, start), (last, end) in reversed(spans):
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            until = (node.end_lineno or node.lineno, node.end_col_offset or 0)
+            spans = [span for span in spans if not node.lineno <= span[0][0] <= until[0]]
+            spans.append(((node.lineno, node.col_offset), until))
+    for (first, start), (last, end) in sorted(spans, reverse=True):
         rest = lines[last - 1][end:]
         lines[first - 1 : last] = [lines[first - 1][:start] + rest]
     return "".join("".join(lines).split())

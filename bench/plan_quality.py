@@ -29,9 +29,9 @@ from costmodel.domain.workload import Workload
 from costmodel.memory.rank_memory import usable_bytes, whole_table_bytes
 from costmodel.memory.storage import RESERVE_SHARE
 from planner.files.profiles import load_profile
-from planner.planning.plugins import load_sharder
-from planner.planning.running import run_sharders
-from planner.planning.search import Search, sharders_for
+from planner.search.plugins import load_sharder
+from planner.search.running import run_sharders
+from planner.search.search import Search, sharders_for
 from sharders.problem.sharding_problem import Progress, ShardingProblem
 
 HARDWARE = "h100-sxm"

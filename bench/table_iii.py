@@ -16,9 +16,9 @@ from bench.kept import write
 from costmodel.base.units import MS
 from planner.files.profiles import load_profile
 from planner.files.workload import load_workload
-from planner.planning.api import make_topology
-from planner.planning.running import run_sharders
-from planner.planning.search import Search
+from planner.search.running import run_sharders
+from planner.search.search import Search
+from planner.verbs.topologies import make_topology
 from sharders.problem.sharding_problem import ShardingProblem
 
 ROOT = Path(__file__).parents[1]

@@ -30,7 +30,7 @@ from bench.plan_quality import LOCAL_BATCH
 from costmodel.base.units import Seconds
 from planner.files.workload import load_workload
 from planner.files.workload_text import dump_workload
-from planner.planning.stages import LATE_SHARE, LATE_TIME
+from planner.search.stages import LATE_SHARE, LATE_TIME
 
 RESULTS = Path(__file__).parent / "results" / "time_limits.json"
 LIMITS = (3, 10, 60)

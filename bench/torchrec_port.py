@@ -37,8 +37,8 @@ from costmodel.domain.workload import (
 )
 from planner.files.profiles import load_profile
 from planner.files.workload import load_workload
-from planner.planning.baseline import DEFAULT_BASELINE
-from planner.planning.plugins import TORCHREC, load_sharder
+from planner.search.baseline import DEFAULT_BASELINE
+from planner.search.plugins import TORCHREC, load_sharder
 from sharders.problem.sharding_problem import Budget, SearchResult, ShardingProblem
 
 WORKLOADS = Path(__file__).parent / "workloads"

@@ -18,9 +18,9 @@ from typing import Any
 from bench.kept import provenance, read, write
 from bench.plan_quality import Instance, attempt, bound, isolated
 from costmodel.base.units import MS, Seconds
-from planner.planning.baseline import DEFAULT_BASELINE
-from planner.planning.plugins import AUTO, TORCHREC, load_sharder
-from planner.planning.search import sharders_for
+from planner.search.baseline import DEFAULT_BASELINE
+from planner.search.plugins import AUTO, TORCHREC, load_sharder
+from planner.search.search import sharders_for
 
 RESULTS = Path(__file__).parent / "results" / "torchrec_speed.json"
 INSTANCES = {

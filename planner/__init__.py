@@ -57,14 +57,16 @@ if TYPE_CHECKING:
     from costmodel.uncertainty.step_samples import StepSamples, sample_steps
     from planner.files.profiles import load_profile, profile_names
     from planner.files.workload import load_workload
-    from planner.planning.api import Planned, compare, load_plan, plan, simulate
-    from planner.planning.diff import compare_plans
-    from planner.planning.explanation import Explanation, explain
-    from planner.planning.plugins import sharder_names
-    from planner.planning.report import Confidence, RankReport, Report
-    from planner.planning.views import Comparison
+    from planner.planned.planned import Comparison, Planned
+    from planner.planned.report import Confidence, RankReport, Report
+    from planner.search.plugins import sharder_names
     from planner.sweeping.points import Sweep, SweepPoint
     from planner.sweeping.sweep import sweep
+    from planner.verbs.comparing import compare
+    from planner.verbs.diff import compare_plans
+    from planner.verbs.explanation import Explanation, explain
+    from planner.verbs.loading import load_plan, simulate
+    from planner.verbs.planning import plan
     from sharders.problem.sharding_problem import (
         Budget,
         Progress,
@@ -118,20 +120,16 @@ _MODULES = {
         "Pooling",
         "Workload",
     ),
-    "planner.planning.api": (
-        "Planned",
-        "compare",
-        "load_plan",
-        "plan",
-        "simulate",
-    ),
-    "planner.planning.diff": ("compare_plans",),
-    "planner.planning.explanation": ("Explanation", "explain"),
+    "planner.planned.planned": ("Comparison", "Planned"),
+    "planner.verbs.comparing": ("compare",),
+    "planner.verbs.loading": ("load_plan", "simulate"),
+    "planner.verbs.planning": ("plan",),
+    "planner.verbs.diff": ("compare_plans",),
+    "planner.verbs.explanation": ("Explanation", "explain"),
     "planner.files.profiles": ("load_profile", "profile_names"),
     "planner.files.workload": ("load_workload",),
-    "planner.planning.plugins": ("sharder_names",),
-    "planner.planning.views": ("Comparison",),
-    "planner.planning.report": ("Confidence", "RankReport", "Report"),
+    "planner.search.plugins": ("sharder_names",),
+    "planner.planned.report": ("Confidence", "RankReport", "Report"),
     "planner.sweeping.points": ("Sweep", "SweepPoint"),
     "planner.sweeping.sweep": ("sweep",),
     "sharders.problem.sharding_problem": (

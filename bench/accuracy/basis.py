@@ -21,7 +21,7 @@ from costmodel.step.graph import Node, NodeKind, Role, Stage
 from costmodel.step.program_timeline import plan_timeline
 from costmodel.step.timeline import Timeline
 from planner.files.workload import load_workload, parse_workload
-from planner.planning.api import plan
+from planner.verbs.planning import plan
 
 ROOT = Path(__file__).parents[2]
 WORKLOADS = ROOT / "bench/workloads"

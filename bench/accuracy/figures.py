@@ -13,7 +13,7 @@ from bench.fitting.forms import ALL_FORMS
 from costmodel.base.units import MS, US
 from costmodel.domain.hardware import CollectiveOp
 from planner.calibration.curves import fitted_form
-from planner.planning.report_text import STAGE_NAMES
+from planner.planned.report import STAGE_NAMES
 
 FOLDER = Path(__file__).parents[1] / "results" / "figures"
 COLORS = (

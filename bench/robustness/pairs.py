@@ -63,7 +63,7 @@ def _of_plan(path: Path) -> None:
     from costmodel.base.errors import PlannerError
     from planner.editing.edits import EditSession
     from planner.files.plans import load_plan_file
-    from planner.planning.api import judge
+    from planner.verbs.loading import judge
 
     try:
         file = load_plan_file(path)

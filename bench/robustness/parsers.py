@@ -85,7 +85,7 @@ def _torchrec(path: Path) -> object:
 
     with contextlib.suppress(PlannerError):
         import planner
-        from planner.planning.api import make_topology
+        from planner.verbs.topologies import make_topology
 
         workload = planner.load_workload(CORPUS / "torchrec.yaml")
         topology = make_topology(planner.load_profile("h100-sxm"), 2)

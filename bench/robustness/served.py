@@ -66,7 +66,7 @@ def odd(data: bytes, others: Sequence[bytes], rng: Random) -> bytes:
 @cache
 def _judged() -> tuple[Any, Any]:
     from planner.files.plans import load_plan_file
-    from planner.planning.api import judge
+    from planner.verbs.loading import judge
 
     file = load_plan_file(CORPUS / "plan.json")
     return file, judge(file)

@@ -226,7 +226,7 @@ def infeasible(
 ) -> InfeasibleError:
     """Return the error for a workload that fits nowhere: the sum, and the largest tables.
 
-    What would help is for who plans to find out (``planner.planning.remedies``).
+    What would help is for who plans to find out (``planner.verbs.remedies``).
     """
     details = _details(workload, _Apart(topology))
     return InfeasibleError(message or _too_much(workload, topology), details=details)

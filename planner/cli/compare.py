@@ -81,12 +81,12 @@ def _compare_sharders(
 ) -> None:
     from costmodel.base.errors import PluginError, SharderFailedError
     from planner.environment.settings import DEFAULT, resolve
-    from planner.planning.api import compare
-    from planner.planning.compare_text import sharders_text
-    from planner.planning.plugins import sharder_names
-    from planner.planning.report_data import report_data
-    from planner.planning.search import Search
+    from planner.search.plugins import sharder_names
+    from planner.search.search import Search
     from planner.show.errors import error_json, exit_code
+    from planner.verbs.comparing import compare
+    from planner.views.compare_text import sharders_text
+    from planner.views.report_data import report_data
 
     settings = resolve(flags)
     searches = len(sharders) or len(sharder_names()) + 1
@@ -124,10 +124,10 @@ def _compare_sharders(
 
 
 def _compare_plans(old: str, new: str, *, html: str | None, output: Output) -> None:
-    from planner.planning.compare_page import diff_page
-    from planner.planning.compare_text import diff_text
-    from planner.planning.diff import compare_plans
-    from planner.planning.diff_data import diff_data
+    from planner.verbs.diff import compare_plans
+    from planner.views.compare_page import diff_page
+    from planner.views.compare_text import diff_text
+    from planner.views.diff_data import diff_data
 
     diff = compare_plans(old, new)
     write_page(html, lambda: diff_page(diff, (old, new)), output)

@@ -47,7 +47,7 @@ def _collective(name: str) -> click.Command:
     ) -> None:
         from costmodel.domain.hardware import CollectiveOp
         from costmodel.kernels.collectives import RankGroup, collective_estimate
-        from planner.planning.api import node_count
+        from planner.verbs.topologies import node_count
 
         profile = _profile(hardware)
         try:

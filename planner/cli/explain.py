@@ -42,14 +42,14 @@ def command(
 ) -> None:
     """Say why a PLAN's step takes as long as it does, and what would help."""
     from planner.environment.settings import DEFAULT, resolve
-    from planner.planning.api import load_plan, simulate
-    from planner.planning.explain_data import explanation_data
-    from planner.planning.explain_text import explained_text, remedies_text
-    from planner.planning.explanation import TIME_LIMIT, changes_of, explained
-    from planner.planning.plan_page import plan_page
-    from planner.planning.rivals import turn_of
-    from planner.planning.search import Search
-    from planner.planning.what_if import remedies
+    from planner.search.search import Search
+    from planner.verbs.explanation import TIME_LIMIT, changes_of, explained
+    from planner.verbs.loading import load_plan, simulate
+    from planner.verbs.rivals import turn_of
+    from planner.verbs.what_if import remedies
+    from planner.views.explain_data import explanation_data
+    from planner.views.explain_text import explained_text, remedies_text
+    from planner.views.plan_page import plan_page
 
     check_page(html, output)
     planned = load_plan(plan)

@@ -42,7 +42,7 @@ def command(plan: str, *, target: str | None, port: int, no_browser: bool, outpu
     from planner.editing.edits import EditSession
     from planner.files.disk import STANDARD_STREAM, check_writable
     from planner.files.plans import load_plan_file
-    from planner.planning.api import judge
+    from planner.verbs.loading import judge
 
     if STANDARD_STREAM in {plan, target}:
         raise click.UsageError("a plan is changed in files, not on standard input or output")

@@ -170,7 +170,7 @@ def plan_limit(flags: dict[str, Any]) -> int | None:
 def profile_and_nodes(settings: "Settings", gpus: int, nodes: int | None) -> int:
     """Return the number of nodes, or say what is wrong with the numbers given."""
     from planner.files.profiles import load_profile
-    from planner.planning.api import node_count
+    from planner.verbs.topologies import node_count
 
     refuse_overwriting(settings.hardware, settings.origins["hardware"])
     try:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from costmodel.domain.workload import Workload
-    from planner.planning.api import Planned
+    from planner.planned.planned import Planned
 
 DEFAULT_FILE = "plan.json"
 OPTUNA = "optuna"
@@ -99,9 +99,9 @@ def command(
 
     from planner.environment.settings import DEFAULT, resolve
     from planner.files.disk import check_writable
-    from planner.planning.api import plan
-    from planner.planning.baseline import DEFAULT_BASELINE
-    from planner.planning.search import Search
+    from planner.search.baseline import DEFAULT_BASELINE
+    from planner.search.search import Search
+    from planner.verbs.planning import plan
 
     unasked = target is None and not output.json
     target, html = target or (None if output.json else DEFAULT_FILE), flags.pop("html")
@@ -175,11 +175,11 @@ def _show(planned: "Planned", target: str | None, output: Output) -> None:
     """Print the report; to stderr if the plan itself goes to stdout."""
     if output.json:
         if target != "-":
-            from planner.planning.report_data import report_data
+            from planner.views.report_data import report_data
 
             output.data(report_data(planned.report))
         return
-    from planner.planning.report_text import report_text
+    from planner.views.report_text import report_text
 
     if target != "-" or not output.quiet:
         file = sys.stderr if target == "-" else None
@@ -216,7 +216,7 @@ def _last_lines(planned: "Planned", target: str, seconds: float) -> str:
 
 def _early(end: str | None) -> str:
     """Say why a search ended though it had time, if it did."""
-    from planner.planning.search import SearchEnd
+    from planner.search.search import SearchEnd
 
     if end == SearchEnd.BOUND:
         return ", ended early: near enough to the bound (`--gap`)"
@@ -225,7 +225,7 @@ def _early(end: str | None) -> str:
 
 def _late(planned: "Planned", seconds: float, limit: float | None) -> str:
     """Say why a command took longer than its limit, if it did."""
-    from planner.planning.stages import LATE_SHARE, LATE_TIME
+    from planner.search.stages import LATE_SHARE, LATE_TIME
 
     search = planned.report.search
     if search is None or limit is None or seconds <= limit * (1 + LATE_SHARE) + LATE_TIME:

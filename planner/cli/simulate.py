@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from costmodel.step.timeline import Timeline
-    from planner.planning.api import Planned
+    from planner.planned.planned import Planned
 
 
 @click.command("simulate")
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def command(plan: str, *, trace: str | None, html: str | None, output: Output) -> None:
     """Show what every stream does during the step of a PLAN."""
     from planner.files.disk import check_writable
-    from planner.planning.api import load_plan, simulate
-    from planner.planning.report_data import report_data
     from planner.traces.chrome_trace import write_trace
+    from planner.verbs.loading import load_plan, simulate
+    from planner.views.report_data import report_data
 
     if trace == "-":
         raise click.BadParameter("a trace needs a file", param_hint="'--trace'")
@@ -48,9 +48,9 @@ def command(plan: str, *, trace: str | None, html: str | None, output: Output) -
 
 
 def _lines(planned: "Planned", timeline: "Timeline", width: int) -> "Iterator[Text]":
-    from planner.planning.confidence_text import confidence_text
-    from planner.planning.report_text import notes_text
-    from planner.planning.timeline_text import timeline_text
+    from planner.views.confidence_text import confidence_text
+    from planner.views.report_text import notes_text
+    from planner.views.timeline_text import timeline_text
 
     yield from notes_text(planned.report.notes, width)
     yield from timeline_text(timeline, width, planned.report.extrapolated)

@@ -118,10 +118,10 @@ def import_command(file: str, *, target: str | None, output: Output, **job: Any)
     on which machine: a workload, a model or another plan file does. Needs torchrec.
     """  # noqa: D301 - click's mark for lines to keep
     from planner.files.disk import check_writable
-    from planner.planning.api import judge
-    from planner.planning.report_data import report_data
-    from planner.planning.report_text import report_text
     from planner.torchrec import import_plan
+    from planner.verbs.loading import judge
+    from planner.views.report_data import report_data
+    from planner.views.report_text import report_text
 
     target = target or _beside(file, ".json")
     check_writable(target)
@@ -184,7 +184,7 @@ def _of_plan(
 def _machine(gpus: int, nodes: int | None, hardware: str | None) -> "tuple[Topology, str]":
     from planner.environment.settings import resolve
     from planner.files.profiles import load_profile
-    from planner.planning.api import make_topology
+    from planner.verbs.topologies import make_topology
 
     settings = resolve({"hardware": hardware})
     nodes = profile_and_nodes(settings, gpus, nodes)

@@ -86,14 +86,14 @@ def _profiles() -> Iterable[str]:
 
 
 def _sharders() -> Iterable[str]:
-    from planner.planning.plugins import AUTO, sharder_names
+    from planner.search.plugins import AUTO, sharder_names
 
     return (AUTO, *sharder_names())
 
 
 def _baselines() -> Iterable[str]:
-    from planner.planning.baseline import NONE
-    from planner.planning.plugins import sharder_names
+    from planner.search.baseline import NONE
+    from planner.search.plugins import sharder_names
 
     return (NONE, *sharder_names())
 

@@ -94,7 +94,7 @@ def _profiles() -> Iterator[Check]:
 
 
 def _sharders() -> Iterator[Check]:
-    from planner.planning.plugins import GROUP, load_sharder, sharder_names
+    from planner.search.plugins import GROUP, load_sharder, sharder_names
 
     for point in entry_points(group=GROUP):
         try:
@@ -118,9 +118,9 @@ def _compiled() -> Check:
 def _settings() -> Check:
     from planner.environment.settings import DEFAULT, resolve
     from planner.files.profiles import load_profile
-    from planner.planning.baseline import NONE
-    from planner.planning.plugins import load_sharder
-    from planner.planning.search import sharders_for
+    from planner.search.baseline import NONE
+    from planner.search.plugins import load_sharder
+    from planner.search.search import sharders_for
 
     try:
         settings = resolve({})

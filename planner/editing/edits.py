@@ -11,12 +11,13 @@ from costmodel.domain.validity import check_plan
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory, memory_per_rank, usable_bytes
 from costmodel.step.program_timeline import plan_timeline
+from planner.decision.narrow import on_ranks
 from planner.files.plans import PlanFile
-from planner.planning.api import Planned, judge
-from planner.planning.diff import with_table
-from planner.planning.narrow import on_ranks
-from planner.planning.report import rank_reports
+from planner.planned.planned import Planned
+from planner.planned.report import rank_reports
 from planner.show.format import change, duration, memory, percent
+from planner.verbs.diff import with_table
+from planner.verbs.loading import judge
 
 EDITED = "edited by hand"
 _SAME = 5e-4

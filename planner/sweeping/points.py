@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from costmodel.base.units import Bytes, Seconds
+from planner.planned.shown import shown
 from planner.show.format import count
 
 if TYPE_CHECKING:
@@ -138,44 +139,30 @@ class Sweep:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data in SI units."""
-        from planner.sweeping.sweep_data import sweep_data
-
-        return sweep_data(self)
+        return shown(dict, "planner.sweeping.sweep_data:sweep_data", self)
 
     def to_csv(self) -> str:
         """Return a table with a line for every point, and the names of ``to_dict`` as header."""
-        from planner.sweeping.sweep_data import sweep_csv
-
-        return sweep_csv(self)
+        return shown(str, "planner.sweeping.sweep_data:sweep_csv", self)
 
     def to_dataframe(self) -> Any:  # noqa: ANN401 - a pandas.DataFrame, where pandas is installed
         """Return one row for every point as a ``pandas.DataFrame``."""
-        from planner.pages.frames import dataframe
-
-        return dataframe(self.to_dict()["points"])
+        return shown(object, "planner.pages.frames:dataframe", self.to_dict()["points"])
 
     def to_html(self) -> str:
         """Return a page that needs no network: the front, and a table to sort and filter."""
-        from planner.sweeping.sweep_page import sweep_page
-
-        return sweep_page(self)
+        return shown(str, "planner.sweeping.sweep_page:sweep_page", self)
 
     def plot_front(self) -> "Chart":
         """Return the points by cost and throughput, those on the front connected."""
-        from planner.pages.charts import chart
-        from planner.sweeping.sweep_page import front_spec
-
-        return chart(front_spec(self))
+        front = shown(dict, "planner.sweeping.sweep_page:front_spec", self)
+        return shown(object, "planner.pages.charts:chart", front)
 
     def plot_scaling(self) -> "Chart":
         """Return throughput over the number of GPUs, a line for every machine and batch."""
-        from planner.pages.charts import chart
-        from planner.sweeping.sweep_page import scaling_spec
-
-        return chart(scaling_spec(self))
+        scaling = shown(dict, "planner.sweeping.sweep_page:scaling_spec", self)
+        return shown(object, "planner.pages.charts:chart", scaling)
 
     def _repr_html_(self) -> str:
-        from planner.pages.tables import html_table
-        from planner.sweeping.sweep_page import sweep_columns
-
-        return html_table(sweep_columns(self))
+        columns = shown(list, "planner.sweeping.sweep_page:sweep_columns", self)
+        return shown(str, "planner.pages.tables:html_table", columns)

@@ -16,6 +16,7 @@ from costmodel.base.errors import InputError, MachineError, PlannerError, Proble
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile
 from costmodel.domain.workload import Workload
+from planner.decision.confidence import confidences
 from planner.environment.children import end_with, safe_path
 from planner.environment.interrupts import held_back, interruptible, told_by_another
 from planner.environment.settings import DEFAULT_HARDWARE
@@ -24,12 +25,13 @@ from planner.files.json_text import dump_json
 from planner.files.profiles import dump_profile, load_profile
 from planner.files.workload import load_workload
 from planner.files.workload_text import dump_workload
-from planner.planning.api import WITHOUT_CHOICE, Planned, make_topology, plan
-from planner.planning.confidence import confidences
-from planner.planning.plugins import AUTO, load_sharder
-from planner.planning.search import Search, several, sharders_for
+from planner.planned.planned import Planned
+from planner.search.plugins import AUTO, load_sharder
+from planner.search.search import Search, several, sharders_for
 from planner.sweeping.kept import FILE, kept_points, sweep_text_file
 from planner.sweeping.points import Sweep, SweepPoint
+from planner.verbs.planning import WITHOUT_CHOICE, plan
+from planner.verbs.topologies import make_topology
 
 _ENDED = "a process that planned a point was ended from outside, perhaps for want of memory"
 _FEWER = "sweep with fewer --jobs; with -o DIR, the same command plans only what is not done yet"

@@ -6,11 +6,11 @@ from typing import Any
 from planner.pages.charts import Spec, field, spec
 from planner.pages.document import Panel, html_page
 from planner.pages.tables import HtmlColumn
-from planner.planning.confidence_text import span
-from planner.planning.plan_page import warning_panels
 from planner.show.format import duration, memory, rate, significant
 from planner.sweeping.points import Sweep, SweepPoint
 from planner.sweeping.sweep_text import cost_text, warnings
+from planner.views.confidence_text import span
+from planner.views.plan_page import warning_panels
 
 _HEIGHT = 320
 _LOG = {"type": "log", "nice": False, "padding": 25}

@@ -5,11 +5,11 @@ from textwrap import wrap
 
 from rich.text import Text
 
-from planner.planning.confidence_text import span
-from planner.planning.report_text import notes_text
 from planner.show.format import count, duration, durations, memory, percent, rate, significant
 from planner.show.layout import Column, table_text
 from planner.sweeping.points import Sweep, SweepPoint, by_note
+from planner.views.confidence_text import span
+from planner.views.report_text import notes_text
 
 _NONE = "-"
 _MARK = "*"

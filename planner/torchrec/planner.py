@@ -32,9 +32,9 @@ from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile
 from costmodel.domain.workload import DataType, DenseModel, Pipeline
 from costmodel.memory.storage import RESERVE_SHARE
-from planner.planning.notes import untrained
-from planner.planning.plugins import AUTO
-from planner.planning.search import Search
+from planner.planned.notes import untrained
+from planner.search.plugins import AUTO
+from planner.search.search import Search
 from planner.torchrec.collective import Question, plan_together, shared_question
 from planner.torchrec.dense_reading import dense_said
 from planner.torchrec.dense_training import DenseTraining, OptimizerGiven

@@ -15,10 +15,10 @@ from costmodel.domain.workload import EmbeddingTable, Optimizer, Workload
 from costmodel.engine.objective import Objective
 from costmodel.uncertainty.sampling import NUM_SAMPLES, Draws
 from costmodel.uncertainty.step_samples import sample_steps
+from planner.decision.choice import INTERPRETED_SAMPLES
 from planner.environment.compiled import interpreted_modules
-from planner.planning.choice import INTERPRETED_SAMPLES
-from planner.planning.search import Attempt, Search
-from planner.planning.verdict import SAME_STEP
+from planner.planned.verdict import SAME_STEP
+from planner.search.search import Attempt, Search
 from planner.torchrec.communication import fused_params
 from planner.torchrec.model_reading import ModelTables
 from planner.torchrec.modules import FoundTable

@@ -21,13 +21,11 @@ from costmodel.memory.rank_memory import (
     host_bytes_usable,
     host_reserve_text,
 )
-from planner.planning.api import is_usable
-from planner.planning.confidence import confidences
-from planner.planning.notes import notes_on
-from planner.planning.remedies import with_searched
-from planner.planning.report import Confidence
-from planner.planning.running import run_sharders
-from planner.planning.search import Attempt, Search, sharders_for
+from planner.decision.confidence import confidences
+from planner.planned.notes import notes_on
+from planner.planned.report import Confidence
+from planner.search.running import run_sharders
+from planner.search.search import Attempt, Search, sharders_for
 from planner.show.format import count
 from planner.torchrec.error_types import INPUT_VALIDATION
 from planner.torchrec.model_reading import ModelTables
@@ -41,6 +39,8 @@ from planner.torchrec.replication import (
     without_replicas,
 )
 from planner.torchrec.topology import on_ranks, with_less
+from planner.verbs.loading import is_usable
+from planner.verbs.remedies import with_searched
 from sharders.problem.sharding_problem import ShardingProblem
 
 _IN_HBM = (ComputeKernel.FUSED, ComputeKernel.DENSE)

@@ -21,9 +21,9 @@ from costmodel.domain.workload import Workload
 from costmodel.memory.storage import RESERVE_SHARE, fixed_bytes
 from planner.environment.settings import DEFAULT_HARDWARE
 from planner.files.profiles import load_profile
-from planner.planning.remedies import on_gpus
 from planner.torchrec.error_types import refusing
 from planner.torchrec.modules import FoundTable
+from planner.verbs.remedies import on_gpus
 
 CPU_PROFILE = "cpu-gloo"
 PROFILES = {

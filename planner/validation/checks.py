@@ -13,7 +13,7 @@ from costmodel.domain.validity import check_plan
 from costmodel.domain.workload import DataType, LaunchMode, Pipeline, Pooling, Workload
 from costmodel.memory.rank_memory import memory_per_rank
 from planner.files.plans import PlanFile
-from planner.planning.notes import untrained
+from planner.planned.notes import untrained
 from planner.show.format import count
 
 RANK_BYTES: Bytes = 0.75 * GIB

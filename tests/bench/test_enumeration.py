@@ -5,8 +5,8 @@ import pytest
 
 from bench.enumeration import FAMILIES, FOUND, every_plan, optimum
 from costmodel.bounds.lower_bound import step_time_bound
-from planner.planning.running import run_sharders
-from planner.planning.search import Search, sharders_for
+from planner.search.running import run_sharders
+from planner.search.search import Search, sharders_for
 from sharders.baselines.ilp import Ilp
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 

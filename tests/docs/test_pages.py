@@ -8,7 +8,7 @@ import pytest
 
 import planner
 from bench.documented import ROOT, blocks, run_page
-from planner.planning.report_text import STAGE_NAMES
+from planner.planned.report import STAGE_NAMES
 
 PAGES = sorted(path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md"))
 READ = (Path("README.md"), Path("CONTRIBUTING.md"), *PAGES)

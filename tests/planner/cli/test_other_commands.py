@@ -10,9 +10,10 @@ import pytest
 from command_runs import Command
 
 from planner.files.workload import load_workload
-from planner.planning import api, one_sharder, plugins
-from planner.planning.views import Comparison
+from planner.planned.planned import Comparison
+from planner.search import one_sharder, plugins
 from planner.sweeping.points import Sweep
+from planner.verbs import comparing
 from sharders import SHARDERS
 from sharders.greedy.one_pass import Naive
 from sharders.problem.sharding_problem import Budget, SearchResult, Sharder, ShardingProblem
@@ -104,7 +105,7 @@ def test_a_sharder_that_fails_is_a_row_and_costs_the_others_nothing(
 
     monkeypatch.setattr(one_sharder, "load_sharder", load)
     monkeypatch.setattr(plugins, "sharder_names", lambda: ("naive", name))
-    monkeypatch.setattr(api, "sharder_names", lambda: ("naive", name))
+    monkeypatch.setattr(comparing, "sharder_names", lambda: ("naive", name))
     flags = ("tables.yaml", "--gpus", "2", "--time-limit", "0.1s")
     done = run("compare", *flags)
     text = " ".join(done.out.split())

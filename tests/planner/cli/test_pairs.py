@@ -98,7 +98,7 @@ def swept(run: Command) -> str:
 def saved_by_hand(run: Command) -> str:
     from planner.editing.edits import EditSession
     from planner.files.plans import load_plan_file
-    from planner.planning.api import judge
+    from planner.verbs.loading import judge
 
     file = load_plan_file(planned(run, "first.json", "-o", "first.json"))
     return str(EditSession(file=file, planned=judge(file), target=Path("edited.json")).save())

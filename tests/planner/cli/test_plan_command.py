@@ -12,9 +12,9 @@ import pytest
 from command_runs import Command, unread
 
 from planner.files.plans import load_plan_file
-from planner.planning import in_turn
-from planner.planning.api import Planned
-from planner.planning.search import Attempt
+from planner.planned.planned import Planned
+from planner.search import in_turn
+from planner.search.search import Attempt
 
 KEYS = {
     "schema_version",

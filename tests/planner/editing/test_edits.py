@@ -18,7 +18,7 @@ from planner.editing.edit_server import ADDRESS, EditHandler, EditServer
 from planner.editing.edits import EDITED, EditSession
 from planner.examples import example_workload
 from planner.files.plans import load_plan_file
-from planner.planning.api import load_plan
+from planner.verbs.loading import load_plan
 
 
 def planned_file(folder: Path, workload: Workload) -> Path:

@@ -20,8 +20,8 @@ from planner.files.plans import PlanFile, dump_plan_file, parse_plan_file
 from planner.files.profiles import parse_profile
 from planner.files.schemas import SCHEMAS, schema
 from planner.files.workload import parse_workload
-from planner.planning.api import judge
 from planner.sweeping.kept import _KeptSweep
+from planner.verbs.loading import judge
 
 ROOT = Path(__file__).parents[3]
 CORPUS = ROOT / "tests" / "fuzz" / "corpus"

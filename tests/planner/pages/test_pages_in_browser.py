@@ -20,12 +20,12 @@ from planner.editing.edit_server import EditServer
 from planner.editing.edits import EditSession
 from planner.examples import example_hardware, example_workload
 from planner.files.plans import load_plan_file
-from planner.planning.api import load_plan
-from planner.planning.explanation import explained
-from planner.planning.plan_page import plan_page
 from planner.show.format import duration
 from planner.traces.replay.replay_page import replay_page
 from planner.traces.replay.replay_report import replay_report
+from planner.verbs.explanation import explained
+from planner.verbs.loading import load_plan
+from planner.views.plan_page import plan_page
 
 pytestmark = pytest.mark.slow
 QUICK = {"time_limit": 0.05}

@@ -9,9 +9,9 @@ from costmodel.step.program_timeline import program_timeline
 from costmodel.step.synthesis import program
 from costmodel.step.timeline import Timeline
 from costmodel.uncertainty.error_model import cause_of
-from planner.planning.explanation import path_rows
-from planner.planning.extrapolation import extrapolations
+from planner.planned.extrapolation import extrapolations
 from planner.validation.phases import predicted_phases
+from planner.verbs.explanation import path_rows
 
 
 def said(timeline: Timeline) -> tuple[object, ...]:

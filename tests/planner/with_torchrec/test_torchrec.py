@@ -6,7 +6,7 @@ import pytest
 from costmodel.base.errors import MissingDependencyError
 from planner import torchrec as integration
 from planner.environment import torchrec_presence as presence
-from planner.planning.plugins import TORCHREC, load_sharder, sharder_names
+from planner.search.plugins import TORCHREC, load_sharder, sharder_names
 
 
 def test_the_module_can_be_imported_without_torch() -> None:

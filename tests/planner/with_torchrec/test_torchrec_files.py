@@ -31,7 +31,6 @@ from torchrec_cases import (
 import planner
 from costmodel.base.errors import PlanMismatchError
 from costmodel.domain.workload import DenseModel
-from planner.planning.api import judge
 from planner.torchrec import (
     IterationTimePlanner,
     export_plan,
@@ -40,6 +39,7 @@ from planner.torchrec import (
     read_factory,
     save_plan,
 )
+from planner.verbs.loading import judge
 
 SHARDERS = [EmbeddingBagCollectionSharder()]
 UNEVEN = CustomTopologyData(

@@ -22,7 +22,7 @@ from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Optimizer, Workload
 from costmodel.engine.objective import Objective
 from planner.files.profiles import load_profile
-from planner.planning.search import Attempt, Search
+from planner.search.search import Attempt, Search
 from planner.torchrec import IterationTimePlanner, read_factory
 from planner.torchrec.replication import (
     as_judged,

@@ -10,9 +10,9 @@ pytest.importorskip("torchrec", reason="torchrec is not installed")
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DataType
 from planner.examples import example_problem, example_workload
-from planner.planning.plugins import TORCHREC, load_sharder, sharder_names
-from planner.planning.running import run_sharders
-from planner.planning.search import Search
+from planner.search.plugins import TORCHREC, load_sharder, sharder_names
+from planner.search.running import run_sharders
+from planner.search.search import Search
 from planner.testing import SharderContract
 from planner.torchrec.sharder import TorchRecPlanner
 from sharders.problem.sharding_problem import Budget, Sharder, ShardingProblem

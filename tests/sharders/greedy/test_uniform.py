@@ -9,7 +9,7 @@ from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import Pooling
 from planner.examples import example_problem, example_workload
 from planner.files.profiles import load_profile
-from planner.planning.api import make_topology
+from planner.verbs.topologies import make_topology
 from sharders.annealing.sharder import Annealing
 from sharders.greedy.uniform import Uniform
 from sharders.problem.sharding_problem import Budget, ShardingProblem

@@ -21,7 +21,7 @@ from costmodel.memory.rank_memory import (
 )
 from costmodel.memory.storage import RESERVE_SHARE
 from planner.examples import example_hardware
-from planner.planning.plugins import load_sharder
+from planner.search.plugins import load_sharder
 from sharders import PORTFOLIO
 from sharders.problem import packing
 from sharders.problem.room import check_room

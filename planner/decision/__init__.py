@@ -1,0 +1,1 @@
+"""Which of the plans found is chosen, and how sure that is."""

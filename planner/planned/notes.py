@@ -1,0 +1,133 @@
+"""What cannot be trained, or what the machine's profile does not have: nothing else shows it."""
+
+from collections.abc import Iterator
+
+from costmodel.base.units import Seconds
+from costmodel.domain.codecs import wire_type
+from costmodel.domain.hardware import Device, Gpu, Topology
+from costmodel.domain.workload import DataType, DenseModel, Optimizer, Workload
+from planner.planned.verdict import SAME_STEP
+from planner.show.format import count, duration
+
+_NOT_EVERYWHERE = {
+    DataType.BF16: "GPUs before Ampere",
+    DataType.FP8: "GPUs before Hopper and Ada",
+}
+"""Types that not all GPUs multiply, and which do not."""
+_LOOKUPS = {
+    Device.CUDA: (
+        (DataType.FP32, DataType.FP16, DataType.FP8),
+        (DataType.FP32, DataType.FP16, DataType.BF16),
+        tuple(Optimizer),
+    ),
+    Device.CPU: (
+        (DataType.FP32, DataType.FP16),
+        (DataType.FP32, DataType.FP16),
+        (Optimizer.SGD, Optimizer.ADAGRAD, Optimizer.ROWWISE_ADAGRAD),
+    ),
+}
+"""Weights, outputs and optimizers of FBGEMM's lookups, FP8 as TorchRec's NFP8. Those for GPUs are
+compiled for no others (fbgemm_gpu 1.8.0, dispatch_macros.h 14-127); those for CPUs fail with others
+when they are made, look up, or update (as tried with fbgemm-gpu-cpu 1.8.0)."""
+
+
+def untrained(workload: Workload, device: Device) -> Iterator[str]:
+    """Yield what is timed all the same, and fails when it is trained."""
+    tables = workload.tables[::-1]
+    asked: tuple[dict[str, str], ...] = (
+        {table.data_type: f"weights of `{table.name}`" for table in tables},
+        {workload.output_type: "outputs of embeddings"},
+        {workload.optimizer_of(table): f"optimizer of `{table.name}`" for table in tables},
+    )
+    machines = "CPUs" if device is Device.CPU else "GPUs"
+    for wanted, known in zip(asked, _LOOKUPS[device], strict=True):
+        for kind, what in wanted.items():
+            if kind not in known:
+                yield (
+                    f"{what}: {kind} cannot be trained, FBGEMM's lookups on {machines} have "
+                    f"{', '.join(known)}"
+                )
+    output = workload.output_type
+    forward, backward = (
+        wire_type(workload, summed=False, backward=backward) for backward in (False, True)
+    )
+    if output is not DataType.FP32 and backward and not forward:
+        # beside a codec of gradients TorchRec makes one of FP32 for outputs, which decodes nothing
+        # else (fbgemm_gpu 1.8.0, quantize_comm.py 129)
+        yield (
+            f"outputs of embeddings: {output} cannot be sent as it is where gradients are sent in "
+            f"{backward}; quantize the forward communication, too"
+        )
+
+
+def note_on_reading(dense: DenseModel) -> Iterator[str]:
+    """Yield of how much of a model's dense part its layers were read, if not of all for sure."""
+    if dense.most_products:
+        yield (
+            f"the dense part was read from {dense.read_parameters:,} of "
+            f"{count(dense.model_parameters, 'parameter')}: what it may take beside that is in the "
+            "interval, not in the predicted step"
+        )
+
+
+def notes_on(workload: Workload, topology: Topology) -> Iterator[str]:
+    """Yield what is asked of a machine that its profile does not have, or that cannot be trained.
+
+    A GPU's profile lists the types of its matrix products; one that is not there is timed as
+    another, and one that is no faster than fp32 has no units of its own.
+    """
+    yield from untrained(workload, topology.hardware.device)
+    yield from note_on_reading(workload.dense)
+    gpu, asked = topology.hardware.gpu, _asked(workload)
+    for data_type, older in _NOT_EVERYWHERE.items():
+        if topology.hardware.device is Device.CPU or _multiplies(gpu, data_type):
+            continue
+        if data_type in asked:
+            yield (
+                f"the profile of {gpu.name} has no speed of {data_type.value} units (only {older} "
+                f"have none): the {asked[data_type]} in {data_type.value} may be slower than "
+                "predicted, or not run"
+            )
+
+
+def note_on_change(before: Seconds | None, now: Seconds) -> Iterator[str]:
+    """Yield that a plan was made by another profile or other models; None: not known by which."""
+    if before is not None and abs(now / before - 1.0) > SAME_STEP:
+        yield (
+            f"this plan was predicted to take {duration(before)} when it was made, and is now "
+            f"predicted to take {duration(now)}: its hardware profile, its file or the models "
+            "have changed"
+        )
+
+
+def note_on_nodes(topology: Topology) -> Iterator[str]:
+    """Yield that nodes of a plan from elsewhere have more GPUs than its machine's."""
+    hardware, local = topology.hardware, topology.local_world_size
+    if local > hardware.gpus_per_node:
+        yield (
+            f"a node of this plan has {count(local, hardware.device.unit)}, and one of "
+            f"{hardware.name} has {hardware.gpus_per_node}: it is timed as if they had the same "
+            "links to each other"
+        )
+
+
+def _multiplies(gpu: Gpu, data_type: DataType) -> bool:
+    known = gpu.gemm.get(data_type.value)
+    plain = gpu.gemm.get(DataType.FP32.value)
+    return known is not None and (plain is None or known.peak > plain.peak)
+
+
+def _asked(workload: Workload) -> dict[DataType, str]:
+    """Return what a workload asks for in each data type, the dense layers before all else."""
+    names: dict[DataType, list[str]] = {}
+    for table in workload.tables:
+        names.setdefault(table.data_type, []).append(f"`{table.name}`")
+    asked = {
+        data_type: f"weights of {own[0] if len(own) == 1 else count(len(own), 'table')}"
+        for data_type, own in names.items()
+    }
+    for data_type in (workload.comms_backward, workload.comms_forward):
+        if data_type is not None:
+            asked[data_type] = "collectives"
+    asked[workload.output_type] = "outputs of embeddings"
+    return {**asked, workload.dense.precision: "dense layers"}

@@ -1,1 +1,0 @@
-"""Plans: searched, compared with a baseline, explained, and shown."""

@@ -1,0 +1,39 @@
+"""When a search found better plans: the curve of a page, and part of the plan file."""
+
+from dataclasses import dataclass, field, replace
+
+from costmodel.base.units import Seconds
+from planner.planned.report import SearchPoint
+from planner.search.gains import WORTH_WAITING
+from planner.search.search import Search
+from sharders.problem.sharding_problem import Progress
+
+
+@dataclass(slots=True)
+class SearchHistory:
+    """Watches a search, and notes every gain that counts; what is told goes on to its watcher."""
+
+    search: Search
+    start: Seconds
+    """When the command began, by the search's clock."""
+    points: list[SearchPoint] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, search: Search) -> "SearchHistory":
+        """Begin a history with a search."""
+        return cls(search, search.clock() if search.began is None else search.began)
+
+    def ended(self) -> tuple[SearchPoint, ...]:
+        """Return all gains, and the end of the search, where nothing more was found."""
+        if not self.points:
+            return ()
+        now = self.search.clock() - self.start
+        return (*self.points, replace(self.points[-1], time=now))
+
+    def watch(self, sharder: str, progress: Progress) -> None:
+        """Note a sharder's progress where it is one by ``WORTH_WAITING`` of the step."""
+        best = self.points[-1].step_time if self.points else float("inf")
+        if progress.best < best * (1 - WORTH_WAITING):
+            at = self.search.clock() - self.start
+            self.points.append(SearchPoint(time=at, step_time=progress.best, sharder=sharder))
+        self.search.watch(sharder, progress)

@@ -1,0 +1,245 @@
+"""Running sharders in several processes of one machine, each from its own seed.
+
+This process does exactly what a search without others would do, so more processes never give
+a worse plan in the same time (on as many idle cores); the others do the same from other seeds, once
+they have started, which takes a second or two.
+Processes are spawned, as forks of a process with threads may hang: a script that plans with
+``jobs`` needs the usual ``if __name__ == "__main__":``.
+"""
+
+import multiprocessing
+import os
+import pickle
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, TypeAlias
+
+from costmodel.base.errors import MachineError, PlannerError
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import Topology
+from costmodel.domain.workload import Workload
+from planner.environment.children import end_with, safe_path
+from planner.environment.interrupts import held_back, told_by_another
+from planner.files.disk import os_reason
+from planner.search.in_turn import run_in_turn
+from planner.search.search import Attempt, Search
+from sharders.problem.sharding_problem import Progress, ShardingProblem
+
+if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+
+_Workers: TypeAlias = "dict[Connection, tuple[int, SpawnProcess]]"
+"""The processes by what they are reached through, with their numbers."""
+
+SEEDS_APART = 1_000_003
+"""Between processes: no two searches that a user is likely to start have a seed in common."""
+LOOK_EVERY: Seconds = 0.1
+"""How often to look for an interrupt; and how seldom a process reports."""
+GRACE: Seconds = 60.0
+"""How long after the time limit a process may go on before it is given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ProcessTask:
+    """What a process is to do."""
+
+    names: tuple[str, ...]
+    workload: Workload
+    topology: Topology
+    search: Search
+    """How it is to search; until when, and whom it tells, the process adds itself."""
+    deadline: Seconds
+    """By the monotonic clock, which all processes share."""
+
+
+@dataclass(slots=True)
+class _Reported:
+    """What the processes have reported."""
+
+    search: Search
+    latest: dict[int, Progress] = field(default_factory=dict)
+    found: dict[int, tuple[Attempt, ...]] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+    """Others are heard while this process searches."""
+
+    def note(self, number: int, message: object) -> None:
+        """Take a process's progress, or its results."""
+        if isinstance(message, tuple) and message and isinstance(message[0], str):
+            self.watch(number, *message)
+        elif isinstance(message, tuple):
+            self.found[number] = message
+
+    def watch(self, number: int, name: str, progress: Progress) -> None:
+        """Tell how far all processes are."""
+        with self._lock:
+            self.latest[number] = progress
+            best = min(each.best for each in self.latest.values())
+            evaluated = sum(each.evaluated for each in self.latest.values())
+            self.search.watch(name, replace(progress, best=best, evaluated=evaluated))
+
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Return all results, in the order of the processes."""
+        return tuple(attempt for number in sorted(self.found) for attempt in self.found[number])
+
+
+def run_in_parallel(
+    names: Sequence[str], problem: ShardingProblem, search: Search
+) -> tuple[Attempt, ...]:
+    """Run the sharders in this and ``search.jobs - 1`` others; return what all of them found.
+
+    Interrupts are passed on, and each process returns the best plan it has.
+
+    Raises
+    ------
+    MachineError
+        This machine starts no more processes.
+    PlannerError
+        As ``run_in_turn``.
+
+    """
+    if search.max_plans is not None:  # a process looks at one at least
+        search = replace(search, jobs=min(search.jobs, search.max_plans))
+    task = _ProcessTask(
+        names=tuple(names),
+        workload=problem.workload,
+        topology=problem.topology,
+        search=_sent(search),
+        deadline=time.monotonic() + search.seconds,
+    )
+    message = pickle.dumps(task)
+    context = multiprocessing.get_context("spawn")
+    workers: _Workers = {}
+    try:
+        with safe_path(), held_back():
+            for number in range(1, search.jobs):
+                ours, theirs = context.Pipe()
+                process = context.Process(
+                    target=_work, args=(number, os.getpid(), theirs), daemon=True
+                )
+                process.start()
+                theirs.close()
+                workers[ours] = (number, process)
+    except OSError as error:
+        _end(workers)
+        reason = f"{search.jobs} processes cannot be started here: {os_reason(error)}"
+        raise MachineError(reason, "search with fewer --jobs") from error
+    reported = _Reported(search)
+    leading = Thread(target=_lead, args=(workers, message, reported, task.deadline), daemon=True)
+    try:
+        leading.start()
+        reported.found[0] = _found_here(names, problem, task, reported)
+        leading.join()
+    except PlannerError:
+        leading.join()
+        if not reported.attempts():
+            raise
+    finally:
+        _end(workers)
+    return reported.attempts()
+
+
+def _end(workers: _Workers) -> None:
+    for _, process in workers.values():
+        process.kill()
+        process.join()
+
+
+def _sent(search: Search) -> Search:
+    """Return how one of the processes searches, without what belongs to the caller's process."""
+    plain = Search()
+    return replace(
+        search,
+        jobs=1,
+        max_plans=None if search.max_plans is None else search.max_plans // search.jobs,
+        interrupted=plain.interrupted,
+        watch=plain.watch,
+        clock=plain.clock,
+        deadline=plain.deadline,
+        began=None,
+    )
+
+
+def _found_here(
+    names: Sequence[str], problem: ShardingProblem, task: _ProcessTask, reported: _Reported
+) -> tuple[Attempt, ...]:
+    """Return the plans that a search without other processes finds."""
+    search, theirs = reported.search, task.search.max_plans
+    own = replace(
+        search,
+        jobs=1,
+        time_limit=max(0.0, min(search.time_limit, task.deadline - time.monotonic())),
+        max_plans=theirs and theirs + (search.max_plans or 0) % search.jobs,  # and what is left
+        watch=lambda name, progress: reported.watch(0, name, progress),
+    )
+    return tuple(attempt for attempt in run_in_turn(names, problem, own) if attempt.plan)
+
+
+def _lead(workers: _Workers, message: bytes, reported: _Reported, deadline: Seconds) -> None:
+    """Send the processes what they are to do, and hear all until their results are there.
+
+    Many tables are more than a pipe holds. ``Process.start`` would wait for ever for a process to
+    take them that a signal ends before.
+    """
+    for end in workers:
+        with suppress(OSError):  # it has ended
+            end.send_bytes(message)
+    _listen(workers, reported, deadline)
+
+
+def _listen(workers: _Workers, reported: _Reported, deadline: Seconds) -> None:
+    """Hear all processes until each has sent its results, or ended without.
+
+    Nobody waits for one that has no plan when the time is over and this process has some.
+    """
+    open_ends, told = list(workers), False
+    while open_ends and time.monotonic() < deadline + GRACE:
+        if reported.search.interrupted() and not told:
+            told = True
+            for _, process in workers.values():
+                process.terminate()  # it notes this, and sends what it has
+        if 0 in reported.found and time.monotonic() > deadline:
+            open_ends = [end for end in open_ends if workers[end][0] in reported.latest]
+        for end in wait(open_ends, timeout=LOOK_EVERY):
+            if not isinstance(end, Connection):
+                continue
+            number, _ = workers[end]
+            try:
+                reported.note(number, end.recv())
+            except (EOFError, OSError):  # it has ended
+                open_ends.remove(end)
+                continue
+            if number in reported.found:
+                open_ends.remove(end)
+
+
+def _work(number: int, parent: int, leader: Connection) -> None:
+    """Do what the parent sends, report now and then, and send what was found, if anything was."""
+    end_with(parent)
+    interrupted = told_by_another()
+    task: _ProcessTask = leader.recv()
+    if interrupted():
+        return
+    reported = 0.0
+
+    def watch(name: str, progress: Progress) -> None:
+        nonlocal reported
+        if time.monotonic() - reported > LOOK_EVERY:
+            reported = time.monotonic()
+            leader.send((name, progress))
+
+    problem = ShardingProblem.of(task.workload, task.topology)
+    search = replace(
+        task.search,
+        seed=task.search.seed + SEEDS_APART * number,
+        time_limit=max(0.0, task.deadline - time.monotonic()),
+        interrupted=interrupted,
+        watch=watch,
+    )
+    found: tuple[Attempt, ...] = ()
+    with suppress(PlannerError):
+        found = run_in_turn(task.names, problem, search)
+    leader.send(tuple(replace(attempt, error=None) for attempt in found if attempt.plan))

@@ -1,0 +1,157 @@
+"""What a search is asked for, and what sharders found."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
+from typing import Any
+
+from costmodel.base.errors import PlannerError
+from costmodel.base.field_values import make_plain
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan
+from planner.search.plugins import AUTO
+from sharders import PORTFOLIO
+from sharders.problem.sharding_problem import Progress, Proof, SearchStatus
+
+PATIENCE = 3.0
+"""Times as long as all gains took that a search goes on without one (``Gains.over``)."""
+
+
+class SearchEnd(StrEnum):
+    """Why sharders searched no longer."""
+
+    BOUND = "near the bound"
+    """A step within ``Search.gap`` of the bound was found, or one as short as was asked for."""
+    QUIET = "no more gained"
+    """Nothing was gained for as long as ``Search.patience`` says."""
+    LIMIT = "limit"
+    """The time or the number of plans was spent, or somebody interrupted."""
+    CONVERGED = "nothing left to try"
+
+
+Watch = Callable[[str, Progress], None]
+"""Told the sharder's name and where it stands."""
+
+
+def _never() -> bool:
+    return False
+
+
+def _without_end(first_plan: Seconds) -> Seconds:
+    del first_plan
+    return inf
+
+
+def _unwatched(sharder: str, progress: Progress) -> None:
+    del sharder, progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """How to search: for how long, from which seed, and who is told."""
+
+    seed: int = 0
+    time_limit: Seconds = 10.0
+    max_plans: int | None = None
+    """Plans to look at, instead of a time limit: the same seed then gives the same plan on a
+    machine, whatever its load."""
+    interrupted: Callable[[], bool] = _never
+    """Asked now and then; once true, the best plan so far is the answer."""
+    watch: Watch = _unwatched
+    clock: Callable[[], Seconds] = time.monotonic
+    """What the time limit is measured by; benches use CPU time."""
+    deadline: Callable[[Seconds], Seconds] = _without_end
+    """When to end, by the clock, whatever the time limit: told what the first plan took, which says
+    how long what follows the search takes on this machine, now."""
+    began: Seconds | None = None
+    """When the command began, by the clock: what it took since counts, too; None: it begins now."""
+    gap: float = 0.01
+    """Share of the bound within which a step is short enough: the search ends there."""
+    enough: Seconds = 0.0
+    """A step that is not worth shortening any more: the search ends there."""
+    patience: float = PATIENCE
+    """The search ends when nothing was gained for so many times as long as all gains took, and
+    ``Gains.least_quiet``; ``inf``: never before its time is up."""
+    jobs: int = 1
+    """Processes of this machine that search at once, each from a seed of its own."""
+    storage: str | None = None
+    """URL of an Optuna storage: searches that name the same one, on any machine, share a study."""
+
+    def __post_init__(self) -> None:
+        make_plain(self)
+        if self.jobs < 1:
+            raise ValueError(f"jobs must be at least 1, got {self.jobs}")
+        if self.max_plans is not None and self.max_plans < 1:
+            raise ValueError(f"max_plans must be at least 1, got {self.max_plans}")
+        if not self.time_limit >= 0:  # nor not a number
+            raise ValueError(f"time_limit must be 0 or more seconds, got {self.time_limit}")
+        if not 0 <= self.gap <= 1:
+            raise ValueError(f"gap must be a share of 0 to 1, got {self.gap}")
+
+    @property
+    def seconds(self) -> Seconds:
+        """What sharders may take: all the time there is, where plans are counted instead."""
+        return self.time_limit if self.max_plans is None else inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What one sharder found, or why it found nothing."""
+
+    sharder: str
+    plan: ShardingPlan | None
+    step_time: Seconds = float("inf")
+    """By our objective, whatever the sharder minimised."""
+    status: SearchStatus = SearchStatus.CONVERGED
+    bound: Seconds | None = None
+    evaluated: int = 0
+    time: Seconds = 0.0
+    error: PlannerError | None = None
+    proof: Proof | None = None
+    """What a sharder proved that minimises something else than the step."""
+    others: tuple[ShardingPlan, ...] = ()
+    """Slower plans that later sharders may start from."""
+    first_plan: Seconds = 0.0
+    """What the first plan of the search took, whichever sharder made it; 0: none was made yet."""
+    early: SearchEnd | None = None
+    """Why no sharder was to search after it, though there was time."""
+
+    @property
+    def found(self) -> ShardingPlan:
+        """The plan, of an attempt that has one."""
+        if self.plan is None:
+            raise ValueError(f"sharder `{self.sharder}` found no plan")
+        return self.plan
+
+    @property
+    def plans(self) -> tuple[ShardingPlan, ...]:
+        """All plans found, the best one first."""
+        return (*(() if self.plan is None else (self.plan,)), *self.others)
+
+
+def several(given: Any) -> tuple[Any, ...]:  # noqa: ANN401 - of anything
+    """Return all that was given: a single text, path or number, too."""
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        return tuple(given)
+    return (given,)
+
+
+def sharders_for(name: str) -> tuple[str, ...]:
+    """Return the sharders that a request stands for."""
+    return PORTFOLIO if name == AUTO else (name,)
+
+
+def first_plan_time(attempts: Sequence[Attempt]) -> Seconds:
+    """Return what the first plan of a search took: those who found none before do not know."""
+    return max(each.first_plan for each in attempts)
+
+
+def search_end(names: Sequence[str], attempts: Sequence[Attempt]) -> SearchEnd:
+    """Return why a search with some sharders, which found these, went on no longer."""
+    last = attempts[-1]
+    if last.early is not None:
+        return last.early
+    cut = last.status is SearchStatus.LIMIT or len(attempts) < len(names)
+    return SearchEnd.LIMIT if cut else SearchEnd.CONVERGED

@@ -1,0 +1,168 @@
+"""What changed from one plan to another, and what each change is worth."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from costmodel.base.units import Seconds
+from costmodel.domain.plan import ShardingPlan, TableSharding
+from costmodel.domain.workload import Workload
+from costmodel.engine.objective import Objective
+from planner.decision.confidence import probability_faster
+from planner.planned.planned import Planned
+from planner.planned.report import Report
+from planner.show.format import count, duration
+from planner.verbs.loading import load_plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableChange:
+    """One table that the two plans shard differently."""
+
+    table: str
+    old: TableSharding | None
+    """None: the old workload does not have the table."""
+    new: TableSharding | None
+    step_time_change: Seconds | None = None
+    """What it adds to the predicted step once the tables before it have changed, too, so that all
+    changes add up; None: it cannot be told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanDiff:
+    """Two plans beside each other."""
+
+    old: Report
+    new: Report
+    changes: tuple[TableChange, ...]
+    """Changed tables, those that gain most alone first; then added and removed ones."""
+    num_unchanged: int
+    probability_faster: float
+    """How likely the new plan is faster, given how far off the models have been."""
+    differ_in: tuple[str, ...] = ()
+    """Which of workload, machine and ranks the plans are not for the same of."""
+    other_model: str = ""
+    """How the models that the plans are for differ; empty: they do not."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<PlanDiff: {duration(self.old.expected)} to {duration(self.new.expected)} a step, "
+            f"{count(len(self.changes), 'table')} changed, {self.num_unchanged:,} not>"
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader is to be warned of: that the models differ, and what each report says."""
+        models = f"the plans are for different models ({self.other_model}): their steps do "
+        old, new = self.old.notes, self.new.notes
+        return (
+            *([f"{models}different work"] if self.other_model else ()),
+            *(note for note in old if note in new),
+            *(f"the old plan: {note}" for note in old if note not in new),
+            *(f"the new plan: {note}" for note in new if note not in old),
+        )
+
+    @property
+    def other_change(self) -> Seconds:
+        """What is left of the predicted step's change: of another workload, machine or ranks.
+
+        Tables that are sharded otherwise and whose own part cannot be told are in it.
+        """
+        told = sum(each.step_time_change or 0.0 for each in self.changes)
+        return self.new.step_time - self.old.step_time - told
+
+    @property
+    def speedup(self) -> float:
+        """Expected step of the old plan over that of the new."""
+        return self.old.expected / self.new.expected
+
+    @property
+    def throughput_ratio(self) -> float:
+        """Samples per second of the new plan, on all its ranks, over those of the old."""
+        return self.new.samples_per_second / self.old.samples_per_second
+
+
+def compare_plans(old: Planned | str | Path, new: Planned | str | Path) -> PlanDiff:
+    """Return what changed between two plans or plan files, and what each change is worth."""
+    before, after = (each if isinstance(each, Planned) else load_plan(each) for each in (old, new))
+    return _diff(before, after)
+
+
+def _diff(old: Planned, new: Planned) -> PlanDiff:
+    """Compare two plans table by table."""
+    before = {sharding.table: sharding for sharding in old.plan.tables}
+    after = {sharding.table: sharding for sharding in new.plan.tables}
+    both = [name for name in before if name in after]
+    changed = [name for name in both if before[name] != after[name]]
+    changes = _effects(old, new, [(before[name], after[name]) for name in changed])
+    added = [TableChange(table=n, old=None, new=s) for n, s in after.items() if n not in before]
+    removed = [TableChange(table=n, old=s, new=None) for n, s in before.items() if n not in after]
+    return PlanDiff(
+        old=old.report,
+        new=new.report,
+        changes=(*changes, *added, *removed),
+        num_unchanged=len(both) - len(changed),
+        probability_faster=probability_faster(
+            (new.workload, new.topology, new.plan), (old.workload, old.topology, old.plan)
+        ),
+        differ_in=_differences(old, new),
+        other_model=_other_model(old.workload, new.workload),
+    )
+
+
+def _differences(old: Planned, new: Planned) -> tuple[str, ...]:
+    was, now = old.topology, new.topology
+    differs = {
+        "workload": replace(old.workload, name="") != replace(new.workload, name=""),
+        "machine": was.hardware != now.hardware,
+        "ranks": (was.world_size, was.local_world_size) != (now.world_size, now.local_world_size),
+    }
+    return tuple(what for what, is_other in differs.items() if is_other)
+
+
+def _other_model(old: Workload, new: Workload) -> str:
+    """Say how two models differ, whatever their inputs, batches and data types; empty: not."""
+    was, now = (
+        {each.name: (each.num_embeddings, each.embedding_dim) for each in workload.tables}
+        for workload in (old, new)
+    )
+    same = sum(now.get(name) == size for name, size in was.items())
+    if same < max(len(was), len(now)):
+        return f"{same:,} of {len(was):,} and {len(now):,} tables are the same"
+    layers = [(d.bottom_mlp, d.interaction, d.top_mlp) for d in (old.dense, new.dense)]
+    return "" if layers[0] == layers[1] else "their dense layers differ"
+
+
+def _effects(
+    old: Planned, new: Planned, changed: Sequence[tuple[TableSharding, TableSharding]]
+) -> list[TableChange]:
+    """Return what each change adds to the old plan's step, made one after the other.
+
+    Where two changes help only together, alone neither would have an effect, or both the whole
+    one: effects of single changes do not add up. In which order they are made is their order alone.
+    """
+    same_ranks = (old.plan.world_size, old.plan.local_world_size) == (
+        new.plan.world_size,
+        new.plan.local_world_size,
+    )
+    objective, plan = Objective(old.workload, old.topology), old.plan
+    alone, told = [], []
+    for was, now in changed:
+        if same_ranks and old.workload.table(was.table) == new.workload.table(was.table):
+            alone.append((objective.step_time(with_table(plan, now)), was.table, was, now))
+        else:
+            told.append(TableChange(table=was.table, old=was, new=now))
+    effects, step_time = [], objective.step_time(plan)
+    for _, name, was, now in sorted(alone, key=lambda each: each[:2]):
+        plan, before = with_table(plan, now), step_time
+        step_time = objective.step_time(plan)
+        effects.append(
+            TableChange(table=name, old=was, new=now, step_time_change=step_time - before)
+        )
+    return [*effects, *told]
+
+
+def with_table(plan: ShardingPlan, sharding: TableSharding) -> ShardingPlan:
+    """Return the plan with one table sharded differently."""
+    tables = (sharding if each.table == sharding.table else each for each in plan.tables)
+    return replace(plan, tables=tuple(tables))

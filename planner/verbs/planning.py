@@ -1,0 +1,268 @@
+"""Making a plan: a problem, a search against the clock, a choice, a report."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from costmodel.base.errors import (
+    InfeasibleError,
+    PlannerError,
+)
+from costmodel.base.units import Seconds
+from costmodel.domain.hardware import HardwareProfile, Topology
+from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.workload import Workload
+from costmodel.step.graph import Stage
+from planner.environment.compiled import interpreted_modules
+from planner.environment.settings import DEFAULT_HARDWARE
+from planner.files.profiles import load_profile
+from planner.files.workload import read_workload, refused
+from planner.planned.planned import Planned
+from planner.planned.report import Baseline, Report, SearchReport, make_report
+from planner.search.baseline import DEFAULT_BASELINE, NONE, check_baseline, find_baseline
+from planner.search.history import SearchHistory
+from planner.search.plugins import AUTO
+from planner.search.running import run_sharders
+from planner.search.search import Attempt, Search, search_end, sharders_for
+from planner.search.stages import PlanningStage, Stages
+from planner.verbs.loading import is_usable
+from planner.verbs.topologies import make_topology
+from sharders.problem.options import refusals
+from sharders.problem.sharding_problem import SearchStatus, ShardingProblem
+
+if TYPE_CHECKING:
+    from planner.decision.choice import Choice
+
+JUDGING_PASSES = 2.0
+"""What each look at another batch, or at another assumption, takes (``stages.PASSES``)."""
+WITHOUT_CHOICE = (
+    "the time limit left none for the models' errors: the step is as predicted, without an "
+    "interval, and the plan is the fastest so predicted"
+)
+WorkloadLike: TypeAlias = Workload | str | Path
+HardwareLike: TypeAlias = HardwareProfile | str | Path
+
+
+def plan(
+    workload: WorkloadLike,
+    *,
+    gpus: int,
+    nodes: int | None = None,
+    hardware: HardwareLike = DEFAULT_HARDWARE,
+    sharder: str = AUTO,
+    baseline: str | None = DEFAULT_BASELINE,
+    search: Search | None = None,
+    **options: Any,  # noqa: ANN401 - the fields of Search
+) -> Planned:
+    """Search for the plan with the shortest expected step.
+
+    Parameters
+    ----------
+    workload
+        A workload, or the path of a workload file.
+    gpus, nodes
+        GPUs in all, and the number of nodes they are on (None: as few as hold them).
+    hardware
+        A profile, its name, or its path.
+    sharder
+        Name of a sharder, or ``auto``: all built-in ones, and a choice among their plans and the
+        baseline's by the expected step (``planner.decision.choice``).
+    baseline
+        What the report compares with: a sharder, or nothing (None or ``none``); by default
+        TorchRec's planner, ported.
+    search, options
+        How to search, as a ``Search`` or as its fields: ``seed``, ``time_limit`` in seconds, ...
+
+    Raises
+    ------
+    PlannerError
+        Bad input, no plan fits, a plug-in is broken.
+
+    """
+    search = _begun(search, options)
+    task = planning_task(workload, hardware, gpus, nodes)
+    try:
+        return task.searched(sharder, baseline or NONE, search)
+    except InfeasibleError as error:
+        raise advised(error, task.problem, search) from None
+
+
+def advised(error: PlannerError, problem: ShardingProblem, search: Search) -> PlannerError:
+    """Return the error, of one that says that no plan fits with what would help."""
+    from planner.verbs.remedies import on_gpus, with_searched
+
+    if not isinstance(error, InfeasibleError):
+        return error
+    return with_searched(error, problem.workload, problem.topology, search, on_gpus)
+
+
+def plan_from(
+    start: ShardingPlan, workload: Workload, topology: Topology, search: Search
+) -> Planned:
+    """Search again from a plan, for a workload and machine that it may not have been made for.
+
+    Where it is valid and fits, it is where the search starts, and one of the plans to choose from.
+    """
+    known = (start,) if is_usable(workload, topology, start) else ()
+    problem = ShardingProblem.of(workload, topology, known)
+    task = PlanningTask(problem=problem, hardware_name=topology.hardware.name)
+    return task.searched(AUTO, NONE, _begun(search, {}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningTask:
+    """A problem to solve, and the name its hardware goes by."""
+
+    problem: Any
+    hardware_name: str
+
+    def report(
+        self,
+        attempt: Attempt,
+        attempts: Sequence[Attempt],
+        *,
+        requested: str,
+        seed: int,
+        bound: Seconds = 0.0,
+    ) -> Report:
+        """Simulate an attempt's plan."""
+        from costmodel.step.program_timeline import plan_timeline
+        from planner.decision.choice import known_loads
+
+        workload, topology = self.problem.workload, self.problem.topology
+        found = attempt.found
+        bounds = [bound, *(each.bound for each in attempts if each.bound is not None)]
+        timeline = plan_timeline(workload, topology, found, known_loads(self.problem))
+        made = make_report(workload, topology, found, timeline)
+        search = SearchReport(
+            sharder=attempt.sharder,
+            requested=requested,
+            seed=seed,
+            status=attempt.status.value,
+            evaluated=sum(each.evaluated for each in attempts),
+            time=sum(each.time for each in attempts),
+            # it holds in the long run, and the last of the few steps that are timed may still take
+            # less where a rank's delay has not reached the others
+            bound=min(max(bounds), made.step_time) or None,
+            proof=attempt.proof,
+            compiled=not interpreted_modules(),
+        )
+        return replace(made, search=search)
+
+    def searched(self, sharder: str, baseline: str, search: Search) -> Planned:
+        """Search, choose among what was found and the baseline, and report on it, all in time."""
+        from planner.decision.choice import choose
+        from planner.decision.judging import make_verdict
+
+        check_baseline(baseline)
+        problem, names = self.problem, sharders_for(sharder)
+        history = SearchHistory.of(search)
+        search = replace(search, watch=history.watch)
+        stages = Stages(problem, search)
+        searching = stages.searching()
+        attempts = run_sharders(names, problem, searching)
+        found_after = history.ended()
+        stages.begin(PlanningStage.BASELINE, attempts)
+        told = find_baseline(baseline, problem, searching, attempts, stages.time_left)
+        beside = told if isinstance(told, Baseline) else None
+        stages.begin(PlanningStage.CHOICE, attempts)
+        found, choice = self._candidates(attempts, beside), None
+        if stages.fits(PlanningStage.CHOICE):
+            choice = choose(
+                problem,
+                found,
+                stages.time_left,
+                improve=sharder == AUTO,
+                max_plans=search.max_plans,
+            )
+        stages.begin(PlanningStage.BOUND, attempts)
+        bound = stages.bound()
+        stages.begin(PlanningStage.REPORT, attempts)
+        fastest = min(found, key=lambda each: each.step_time) if sharder == AUTO else found[0]
+        chosen = fastest if choice is None else choice.attempt
+        report = self.report(chosen, attempts, requested=sharder, seed=search.seed, bound=bound)
+        report = _with_search(
+            report,
+            first_plan=found_after[0].time,
+            history=found_after,
+            end=search_end(names, attempts).value,
+            is_bare=stages.is_bare and all((each.bound or 0.0) <= bound for each in attempts),
+        )
+        if isinstance(told, str):
+            report = replace(report, notes=(*report.notes, told))
+        if choice is None:
+            report = replace(report, notes=(*report.notes, WITHOUT_CHOICE), baseline=beside)
+            return self.planned(chosen, report)
+        if sharder == AUTO:
+            verdict = make_verdict(
+                problem,
+                choice,
+                bound=bound,
+                host_time=report.breakdown.get(Stage.HOST, 0.0),
+                time_left=lambda: stages.time_left(passes=JUDGING_PASSES),
+            )
+            report = replace(report, verdict=verdict)
+        sure = replace(report, confidence=choice.confidence, baseline=beaten(beside, choice))
+        return self.planned(chosen, sure)
+
+    def _candidates(self, attempts: Sequence[Attempt], beside: Baseline | None) -> list[Attempt]:
+        """Return the plans found, the fastest first, those known before and the baseline's."""
+        found = sorted((a for a in attempts if a.plan), key=lambda attempt: attempt.step_time)
+        given = [("start", seconds, plan) for seconds, plan in self.problem.known_times()]
+        if beside is not None and beside.plan is not None:
+            given.append((beside.sharder, beside.step_time, beside.plan))
+        found += [
+            Attempt(sharder=name, plan=plan, step_time=seconds, status=SearchStatus.GIVEN)
+            for name, seconds, plan in given
+        ]
+        return found
+
+    def planned(self, attempt: Attempt, report: Report) -> Planned:
+        """Return an attempt's plan with everything it is about."""
+        return Planned(
+            workload=self.problem.workload,
+            topology=self.problem.topology,
+            plan=attempt.found,
+            report=report,
+            hardware_name=self.hardware_name,
+        )
+
+
+def planning_task(
+    workload: WorkloadLike, hardware: HardwareLike, gpus: int, nodes: int | None
+) -> PlanningTask:
+    """Return what is to be planned, with files read, and checked against each other."""
+    profile = hardware if isinstance(hardware, HardwareProfile) else load_profile(hardware)
+    loaded, document = (
+        (workload, None) if isinstance(workload, Workload) else read_workload(workload)
+    )
+    topology = make_topology(profile, gpus, nodes)
+    without_choice = refusals(loaded, topology)
+    if without_choice:
+        raise refused(loaded, document, without_choice)
+    problem = ShardingProblem.of(loaded, topology)
+    name = profile.name if isinstance(hardware, HardwareProfile) else str(hardware)
+    return PlanningTask(problem=problem, hardware_name=name)
+
+
+def _begun(search: Search | None, options: Mapping[str, Any]) -> Search:
+    """Return how to search, the time limit counting from now unless it does already."""
+    given = replace(search or Search(), **options)
+    return given if given.began is not None else replace(given, began=given.clock())
+
+
+def beaten(baseline: Baseline | None, choice: "Choice") -> Baseline | None:
+    """Add to a baseline how long its step is expected to be, and how likely a plan beats it."""
+    if baseline is None or baseline.plan not in choice.plans:
+        return baseline
+    number = choice.plans.index(baseline.plan)
+    return replace(
+        baseline,
+        expected=choice.samples.mean(number),
+        probability_beaten=choice.samples.probability_faster(0, number),
+    )
+
+
+def _with_search(report: Report, **found: Any) -> Report:  # noqa: ANN401 - fields of SearchReport
+    return replace(report, search=report.search and replace(report.search, **found))

@@ -1,0 +1,54 @@
+"""So many GPUs on so many nodes of a hardware profile."""
+
+from operator import index
+
+from costmodel.base.errors import InputError, Problem
+from costmodel.base.limits import MOST_RANKS
+from costmodel.domain.hardware import HardwareProfile, Topology
+from planner.show.format import count
+
+
+def node_count(gpus: int, nodes: int | None, hardware: HardwareProfile) -> int:
+    """Return the number of nodes that so many GPUs in all are on.
+
+    Raises
+    ------
+    ValueError
+        They cannot be spread evenly, or a node has fewer, or they are no whole numbers.
+
+    """
+    per_node, unit = hardware.gpus_per_node, hardware.device.unit
+    for number in (gpus, 1 if nodes is None else nodes):
+        try:
+            index(number)
+        except TypeError:
+            raise ValueError(
+                f"numbers of {unit}s and nodes must be whole numbers, got {number!r}"
+            ) from None
+    gpus = int(gpus)
+    least = -(-gpus // per_node)
+    if not 1 <= gpus <= MOST_RANKS:
+        raise ValueError(f"1 to {MOST_RANKS:,} {unit}s can be planned for, got {gpus:,}")
+    if nodes is None:
+        nodes = least
+    even = next((more for more in range(max(least, nodes), gpus) if gpus % more == 0), gpus)
+    if nodes < 1 or gpus % nodes:
+        raise ValueError(
+            f"{count(gpus, unit)} cannot be spread evenly over {count(nodes, 'node')}; "
+            f"{count(even, 'node')} can have as many each"
+        )
+    if gpus // nodes > per_node:
+        raise ValueError(
+            f"a node of {hardware.name} has {count(per_node, unit)}; {gpus} need {even} nodes or "
+            f"more, as many each, not {nodes}"
+        )
+    return nodes
+
+
+def make_topology(hardware: HardwareProfile, gpus: int, nodes: int | None = None) -> Topology:
+    """Return so many GPUs in all, spread evenly over nodes (None: as few as hold them)."""
+    try:
+        num_nodes = node_count(gpus, nodes, hardware)
+    except ValueError as error:
+        raise InputError("gpus", (Problem(message=str(error)),)) from None
+    return Topology(hardware=hardware, world_size=gpus, local_world_size=gpus // num_nodes)

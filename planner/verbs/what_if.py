@@ -1,0 +1,304 @@
+"""What-ifs: another machine, batch or data type, of the present plan or searched again from it."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from costmodel.base.errors import InputError, PlannerError, Problem, suggestion
+from costmodel.base.units import Seconds
+from costmodel.domain.codecs import wire_type
+from costmodel.domain.hardware import Device, Topology
+from costmodel.domain.plan import ShardingType, TableSharding
+from costmodel.domain.workload import (
+    DataType,
+    LaunchMode,
+    OptimizerImplementation,
+    Workload,
+)
+from costmodel.step.graph import Stage
+from costmodel.uncertainty.error_model import Cause
+from costmodel.uncertainty.scenarios import scaled
+from planner.decision.confidence import confidences
+from planner.environment.settings import parse_multiple
+from planner.files.profiles import load_profile
+from planner.planned.notes import notes_on
+from planner.planned.planned import Planned
+from planner.planned.report import STAGE_NAMES
+from planner.search.search import Search, SearchEnd
+from planner.show.format import count, signed_duration
+from planner.verbs.loading import is_usable
+from planner.verbs.planning import plan_from
+from planner.verbs.remedies import in_fp16, in_type, on_gpus
+from planner.verbs.topologies import make_topology
+from sharders.problem.sharding_problem import Progress
+
+LAUNCHES = {
+    LaunchMode.COMPILED: "dense model by torch.compile",
+    LaunchMode.CUDA_GRAPHS: "dense model in CUDA graphs",
+}
+_LEAST_EFFECT = 1e-3
+"""Share of the step that a stage changes by, to be named."""
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+"""Commas between them; any other separates two numbers, as in the lists that a sweep takes."""
+_FP16, _BF16 = DataType.FP16, DataType.BF16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Something to plan for instead."""
+
+    text: str
+    workload: Workload
+    topology: Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """A change, and what a search from the present plan finds with it."""
+
+    change: str
+    step_time: Seconds
+    """The expected one."""
+    samples_per_second: float
+    effect: str
+    """The stage that changes most the way the step does."""
+    num_changed: int | None = None
+    """Tables sharded otherwise than now; None: the ranks are others."""
+    is_cut: bool = False
+    """Whether the search had no more time: with more it may find a shorter step."""
+    is_scaled: bool = False
+    """Whether there was no time for the models' errors: the step is then as predicted, times what
+    the expected one of the present plan is over its predicted one."""
+    notes: tuple[str, ...] = ()
+    """What the change is to be warned of, and the present plan is not."""
+
+
+def usual_changes(planned: Planned) -> Iterator[Change]:
+    """Yield what is worth trying for any plan."""
+    workload, topology = planned.workload, planned.topology
+    batch, hardware = workload.local_batch_size, topology.hardware
+
+    def other(text: str, changed: Workload) -> Change:
+        return Change(text=text, workload=changed, topology=topology)
+
+    if any(table.data_type is DataType.FP32 for table in workload.tables):
+        yield other("weights and outputs in fp16", replace(in_fp16(workload), output_type=_FP16))
+    converted = wire_type(workload, summed=False, backward=False)
+    uncompressed = converted is None and workload.output_type is DataType.FP32
+    if uncompressed and topology.world_size > 1:
+        smaller = replace(workload, comms_forward=_FP16, comms_backward=_BF16)
+        yield other("fp16 collectives, bf16 gradients", smaller)
+    if workload.dense.precision in {DataType.FP32, DataType.TF32} and "bf16" in hardware.gpu.gemm:
+        dense = replace(workload.dense, precision=_BF16)
+        yield other("dense layers in bf16", replace(workload, dense=dense))
+    default = workload.dense.optimizer_implementation is None
+    if default and any(map(_is_replicated, planned.plan.tables)):
+        dense = replace(workload.dense, optimizer_implementation=OptimizerImplementation.FOREACH)
+        yield other("dense optimizer with foreach=True", replace(workload, dense=dense))
+    if workload.dense.launch is LaunchMode.EAGER and hardware.device is Device.CUDA:
+        for launch, text in LAUNCHES.items():
+            yield other(text, _launched(workload, launch))
+    if batch > 1:
+        yield other(f"local batch {batch // 2:,}", replace(workload, local_batch_size=batch // 2))
+    yield other(f"local batch {2 * batch:,}", replace(workload, local_batch_size=2 * batch))
+    with suppress(ValueError):  # more than can be planned for
+        yield _with_nodes(planned, _on_gpus(planned, 2 * topology.world_size))
+
+
+def asked_change(planned: Planned, text: str) -> Change:
+    """Return the change that a user's ``what=value`` names.
+
+    Raises
+    ------
+    InputError
+        There is no such thing to change, or no such value.
+
+    """
+    what, _, value = text.partition("=")
+    try:
+        maker = _MAKERS[what.strip()]
+    except KeyError:
+        raise _refused(text, "that cannot be changed", what.strip()) from None
+    try:
+        return _with_nodes(planned, replace(maker(planned, value.strip()), text=text))
+    except ValueError as error:
+        raise _refused(text, str(error)) from None
+
+
+def _with_nodes(planned: Planned, change: Change) -> Change:
+    """Return a change that says how many nodes it is on, where these are not as many as now."""
+    nodes = change.topology.num_nodes
+    if nodes == planned.topology.num_nodes:
+        return change
+    return replace(change, text=f"{change.text} ({count(nodes, 'node')})")
+
+
+def _refused(text: str, reason: str, name: str = "") -> InputError:
+    hint = f"write one of {', '.join(_EXAMPLES)}"
+    meant = suggestion(name, tuple(_MAKERS))
+    problem = Problem(message=f"what-if `{text}`: {reason}", hint=meant or hint)
+    return InputError("--what-if", (problem,))
+
+
+def remedy_of(planned: Planned, change: Change, search: Search) -> Remedy:
+    """Return what a search from the present plan finds after a change.
+
+    Raises
+    ------
+    PlannerError
+        No plan is found.
+
+    """
+    new = plan_from(planned.plan, change.workload, change.topology, search)
+    same_ranks = new.plan.world_size == planned.plan.world_size
+    before = {sharding.table: sharding for sharding in planned.plan.tables}
+    changed = sum(before[each.table] != each for each in new.plan.tables)
+    is_scaled = new.report.confidence is None and planned.report.confidence is not None
+    notes = notes_on(change.workload, change.topology)
+    longer = planned.report.expected / planned.report.step_time if is_scaled else 1.0
+    return Remedy(
+        change=change.text,
+        step_time=new.report.expected * longer,
+        samples_per_second=new.report.samples_per_second / longer,
+        effect=effect(planned.report.breakdown, new.report.breakdown),
+        num_changed=changed if same_ranks else None,
+        is_cut=new.report.search is not None and new.report.search.end == SearchEnd.LIMIT,
+        is_scaled=is_scaled,
+        notes=tuple(note for note in notes if note not in planned.report.notes),
+    )
+
+
+def _on_gpus(planned: Planned, gpus: int) -> Change:
+    old = planned.topology
+    text = f"{count(gpus, old.hardware.device.unit)} instead of {old.world_size:,}"
+    return Change(text=text, workload=planned.workload, topology=on_gpus(old, gpus))
+
+
+def _gpus(planned: Planned, value: str) -> Change:
+    return _on_gpus(planned, _number(value))
+
+
+def _number(value: str) -> int:
+    return parse_multiple(_THOUSANDS.sub("", value))
+
+
+def _batch(planned: Planned, value: str) -> Change:
+    workload = replace(planned.workload, local_batch_size=_number(value))
+    return Change(text=value, workload=workload, topology=planned.topology)
+
+
+def _hardware(planned: Planned, value: str) -> Change:
+    try:
+        profile = load_profile(value)
+        nodes = planned.topology.num_nodes
+        if planned.topology.local_world_size > profile.gpus_per_node:
+            nodes = -(-planned.topology.world_size // profile.gpus_per_node)
+        topology = make_topology(profile, planned.topology.world_size, nodes)
+    except PlannerError as error:
+        raise ValueError(str(error)) from None
+    return Change(text=value, workload=planned.workload, topology=topology)
+
+
+def _dtype(planned: Planned, value: str) -> Change:
+    try:
+        data_type = DataType(value)
+    except ValueError:
+        raise ValueError(f"there is no data type `{value}`") from None
+    workload = in_type(planned.workload, data_type, tuple(DataType))
+    return Change(text=value, workload=workload, topology=planned.topology)
+
+
+def _host(planned: Planned, value: str) -> Change:
+    launches = {"graphs": LaunchMode.CUDA_GRAPHS, "compiled": LaunchMode.COMPILED}
+    if value in launches:
+        workload = _launched(planned.workload, launches[value])
+        return Change(text=value, workload=workload, topology=planned.topology)
+    try:
+        factor = float(value)
+    except ValueError:
+        factor = 0.0
+    if not 0 < factor < 1e3:
+        raise ValueError("host is `graphs`, `compiled`, or what its time is multiplied by")
+    topology = scaled(planned.topology, {Cause.HOST: factor})
+    return Change(text=value, workload=planned.workload, topology=topology)
+
+
+_MAKERS: dict[str, Callable[[Planned, str], Change]] = {
+    "hardware": _hardware,
+    "batch": _batch,
+    "gpus": _gpus,
+    "dtype": _dtype,
+    "host": _host,
+}
+_EXAMPLES = (
+    "hardware=h200-sxm",
+    "batch=16384",
+    "gpus=16",
+    "dtype=fp16",
+    "host=graphs",
+    "host=0.5",
+)
+
+
+def _launched(workload: Workload, launch: LaunchMode) -> Workload:
+    return replace(workload, dense=replace(workload.dense, launch=launch))
+
+
+def _is_replicated(sharding: TableSharding) -> bool:
+    return sharding.sharding_type is ShardingType.DATA_PARALLEL
+
+
+def effect(before: Mapping[Stage, Seconds], after: Mapping[Stage, Seconds]) -> str:
+    """Name the stage of the critical path that changes most the way the step does, if any does."""
+    changes = {stage: after.get(stage, 0.0) - before.get(stage, 0.0) for stage in Stage}
+    direction = 1.0 if sum(after.values()) > sum(before.values()) else -1.0
+    stage = max(changes, key=lambda each: direction * changes[each])
+    if abs(changes[stage]) < _LEAST_EFFECT * sum(before.values()):
+        return ""
+    return f"{STAGE_NAMES[stage]} {signed_duration(changes[stage])}"
+
+
+def _ignored(change: str, error: PlannerError) -> None:
+    del change, error
+
+
+def remedies(
+    planned: Planned,
+    changes: Sequence[Change],
+    search: Search,
+    left_out: Callable[[str, PlannerError], None] = _ignored,
+) -> Iterator[Remedy]:
+    """Yield what each change brings, all in the search's time limit, until interrupted.
+
+    ``left_out`` is told the changes that no plan is found with, and why.
+    """
+    began = search.clock()
+    for number, change in enumerate(changes):
+        if search.interrupted():
+            return
+        left = began + search.time_limit - search.clock()
+        own = replace(search, time_limit=max(0.1, left / (len(changes) - number)), began=None)
+        search.watch(f"what if: {change.text}", Progress(evaluated=0, best=planned.report.expected))
+        try:
+            yield remedy_of(planned, change, own)
+        except PlannerError as error:
+            left_out(change.text, error)
+
+
+def unsearched(planned: Planned, changes: Iterable[Change]) -> Iterator[Remedy]:
+    """Yield what changes bring to a plan that stays as it is, where it may and fits."""
+    plan = planned.plan
+    for change in changes:
+        workload, topology = change.workload, change.topology
+        if topology.world_size != plan.world_size or not is_usable(workload, topology, plan):
+            continue
+        (confidence,) = confidences(workload, topology, (plan,))
+        samples = workload.samples_per_step * topology.world_size
+        yield Remedy(
+            change=change.text,
+            step_time=confidence.expected,
+            samples_per_second=samples / confidence.expected,
+            effect="",
+            num_changed=0,
+        )

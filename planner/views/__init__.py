@@ -1,0 +1,1 @@
+"""What plans and reports look like: text, JSON and pages, as functions of the data."""

@@ -1,0 +1,62 @@
+"""How sure a step time is, as text: an interval, a mean, and what the errors are of."""
+
+from collections.abc import Iterator, Mapping
+from textwrap import wrap
+
+from rich.text import Text
+
+from costmodel.base.units import Seconds
+from costmodel.uncertainty.error_model import Cause
+from planner.planned.report import Report
+from planner.show.format import duration, durations, percent
+
+_MOST_CAUSES = 4
+_WORTH = 0.02
+"""A cause is named from this share of the variance on."""
+_SURE = 0.99
+CAUSE_NAMES: Mapping[Cause, str] = {
+    Cause.HOST: "host time",
+    Cause.COPY: "copies from the host",
+    Cause.LOOKUP: "lookup forward",
+    Cause.UPDATE: "lookup backward",
+    Cause.GEMM: "matrix products",
+    Cause.MEMORY: "memory-bound kernels",
+    Cause.LATENCY: "latency of collectives",
+    Cause.ALL_TO_ALL: "all-to-all",
+    Cause.ALL_REDUCE: "all-reduce",
+    Cause.REDUCE_SCATTER: "reduce-scatter",
+    Cause.ALL_GATHER: "all-gather",
+    Cause.ALL_TO_ALL_ACROSS: "all-to-all across nodes",
+    Cause.ALL_REDUCE_ACROSS: "all-reduce across nodes",
+    Cause.REDUCE_SCATTER_ACROSS: "reduce-scatter across nodes",
+    Cause.ALL_GATHER_ACROSS: "all-gather across nodes",
+    Cause.STRUCTURE: "structure of the step",
+    Cause.UNREAD: "the unread dense part",
+}
+
+
+def span(interval: tuple[Seconds, Seconds]) -> str:
+    """Return an interval with one unit: ``5.40 - 6.60 ms``."""
+    low, high = durations(interval)
+    return f"{low.rsplit(' ', 1)[0]} - {high}"
+
+
+def odds(probability: float) -> str:
+    """Return a probability that comes from samples: never quite 0% or 100%."""
+    if probability > _SURE:
+        return f">{percent(_SURE)}"
+    return f"<{percent(1 - _SURE)}" if probability < 1 - _SURE else percent(probability)
+
+
+def confidence_text(report: Report, width: int) -> Iterator[Text]:
+    """Yield what a step time's uncertainty comes from; nothing where it is not known."""
+    confidence = report.confidence
+    if confidence is None:
+        return
+    shares = [(cause, share) for cause, share in confidence.causes.items() if share >= _WORTH]
+    named = [f"{CAUSE_NAMES[Cause(c)]} {percent(share)}" for c, share in shares[:_MOST_CAUSES]]
+    line = (
+        f"{percent(confidence.level)} interval {span(confidence.interval)}, mean "
+        f"{duration(confidence.expected)}. Its variance: {', '.join(named) or 'single kernels'}"
+    )
+    yield from (Text(f"  {part}") for part in wrap(line, width - 2))

@@ -1,0 +1,151 @@
+"""What a decision rests on, as charts: the search, the assumptions, what would help."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from costmodel.base.units import MS
+from costmodel.uncertainty.sensitivity import FACTORS, PlanStep
+from planner.decision.judging import ASSUMPTIONS
+from planner.pages.charts import VEGA_LITE, Spec, field, spec
+from planner.show.format import change, duration, rate
+from planner.verbs.what_if import Remedy
+
+if TYPE_CHECKING:
+    from costmodel.domain.plan import ShardingPlan
+    from planner.planned.planned import Planned
+    from planner.planned.report import Report
+
+_HEIGHT, _NARROW, _BAR = 220, 300, 22
+_THIS_PLAN = "this plan"
+_FACTORS = {"type": "log", "domain": [FACTORS[0], FACTORS[-1]]}
+_TICKS = {"values": [0.25, 0.5, 1, 2, 4]}
+
+
+def search_spec(report: "Report") -> Spec:
+    """Return when better plans were found, down to the bound, where a plan was searched for."""
+    search = report.search
+    if search is None or not search.history:
+        return {}
+    rows = [
+        {
+            "s": point.time,
+            "ms": point.step_time / MS,
+            "sharder": point.sharder,
+            "text": duration(point.step_time),
+        }
+        for point in search.history
+    ]
+    curve = {
+        "mark": {"type": "line", "interpolate": "step-after", "point": True},
+        "encoding": {
+            "x": field("s", "seconds from when the command began"),
+            "y": field("ms", "ms of the step, as predicted", scale={"zero": False}),
+            "tooltip": [
+                field("text", "step time", "nominal"),
+                field("sharder", "found by", "nominal"),
+                field("s", "after seconds", format=".2f"),
+            ],
+        },
+    }
+    if not search.bound:
+        return spec(rows, height=_HEIGHT, layer=[curve])
+    bound: dict[str, Any] = {
+        "data": {"values": [{"ms": search.bound / MS, "text": f"bound {duration(search.bound)}"}]},
+        "encoding": {"y": field("ms", "")},
+        "layer": [
+            {"mark": {"type": "rule", "strokeDash": [6, 4], "color": "#e15759"}},
+            {
+                "mark": {"type": "text", "align": "left", "dy": -6, "x": 4, "color": "#e15759"},
+                "encoding": {"text": {"field": "text"}},
+            },
+        ],
+    }
+    return spec(rows, height=_HEIGHT, layer=[curve, bound])
+
+
+def sensitivity_spec(planned: "Planned") -> Spec:
+    """Return the step where assumptions are off, beside the plan that would be chosen then.
+
+    That is the rival that decides (``verdict.turn``), or else the baseline's plan.
+    """
+    rows = [
+        {
+            "assumption": assumption,
+            "factor": factor,
+            "ms": seconds / MS,
+            "plan": name,
+            "text": duration(seconds),
+        }
+        for name, plan in _compared(planned)
+        for step in [PlanStep.of(planned.workload, planned.topology, plan)]
+        for assumption, causes in ASSUMPTIONS.items()
+        for factor, seconds in zip(FACTORS.tolist(), step.times(causes).tolist(), strict=True)
+    ]
+    lines = {
+        "mark": "line",
+        "encoding": {
+            "x": field("factor", "takes so many times as long", scale=_FACTORS, axis=_TICKS),
+            "y": field("ms", "ms of the step, as predicted", scale={"zero": False}),
+            "color": field("plan", "", "nominal", sort=None),
+            "tooltip": [
+                field("plan", "plan", "nominal"),
+                field("factor", "times as long", format=".2f"),
+                field("text", "step", "nominal"),
+            ],
+        },
+    }
+    present = {
+        "mark": {"type": "rule", "strokeDash": [2, 4]},
+        "encoding": {"x": {"datum": 1.0, "type": "quantitative"}},
+    }
+    return {
+        "$schema": VEGA_LITE,
+        "data": {"values": rows},
+        "facet": {"column": field("assumption", "", "nominal", sort=list(ASSUMPTIONS))},
+        "spec": {"width": _NARROW, "height": _HEIGHT, "layer": [lines, present]},
+    }
+
+
+def _compared(planned: "Planned") -> "list[tuple[str, ShardingPlan]]":
+    report, plans = planned.report, [(_THIS_PLAN, planned.plan)]
+    turn = report.verdict.turn if report.verdict else None
+    if turn is not None and turn.rival_plan is not None:
+        plans.append((turn.rival, turn.rival_plan))
+    elif report.baseline is not None and report.baseline.plan not in {None, planned.plan}:
+        plans.append((f"the plan of {report.baseline.sharder}", report.baseline.plan))
+    return plans
+
+
+def what_if_spec(remedies: Sequence[Remedy], report: "Report") -> Spec:
+    """Return samples a second after each change, a bar each beside the plan's own, best first."""
+    now = report.samples_per_second
+    rows = [
+        {
+            "change": each.change,
+            "samples": each.samples_per_second / 1e6,
+            "more": change(each.samples_per_second / now),
+            "rate": rate(each.samples_per_second),
+            "text": duration(each.step_time),
+            "helps": each.samples_per_second > now,
+        }
+        for each in remedies
+    ]
+    bars = {
+        "mark": "bar",
+        "encoding": {
+            "y": field("change", "", "nominal", sort="-x", axis={"labelLimit": 320}),
+            "x": field("samples", "M samples/s"),
+            "color": {
+                "condition": {"test": "datum.helps", "value": "#59a14f"},
+                "value": "#e0a39f",
+            },
+            "tooltip": [
+                field("change", "change", "nominal"),
+                field("rate", "samples/s", "nominal"),
+                field("more", "against this plan", "nominal"),
+                field("text", "step", "nominal"),
+            ],
+        },
+    }
+    present = {"mark": {"type": "rule"}, "encoding": {"x": {"datum": now / 1e6}}}
+    return spec(rows, height=_BAR * len(rows), layer=[bars, present])

@@ -1,0 +1,30 @@
+"""What changed between two plans as JSON-able data: SI units, the unit in the key."""
+
+from typing import Any
+
+from planner.files.plans import table_data
+from planner.verbs.diff import PlanDiff
+from planner.views.report_data import report_data
+
+
+def diff_data(diff: PlanDiff) -> dict[str, Any]:
+    """Return what changed between two plans as the JSON answer has it."""
+    return {
+        "results": [report_data(diff.old), report_data(diff.new)],
+        "speedup": diff.speedup,
+        "samples_per_second_ratio": diff.throughput_ratio,
+        "probability_new_is_faster": diff.probability_faster,
+        "other_step_time_change_s": diff.other_change,
+        "differ_in": list(diff.differ_in),
+        "other_model": diff.other_model or None,
+        "num_unchanged": diff.num_unchanged,
+        "changes": [
+            {
+                "name": change.table,
+                "old": None if change.old is None else table_data(change.old),
+                "new": None if change.new is None else table_data(change.new),
+                "step_time_change_s": change.step_time_change,
+            }
+            for change in diff.changes
+        ],
+    }

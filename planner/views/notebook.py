@@ -1,0 +1,91 @@
+"""How plans show themselves in a notebook: a line, a table, charts and data frames."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from planner.files.plans import table_data
+from planner.pages.charts import Chart, chart
+from planner.pages.frames import dataframe
+from planner.pages.tables import html_table, text
+from planner.planned.planned import Comparison, Planned
+from planner.show.format import count, duration, rate
+from planner.verbs.loading import simulate
+from planner.views.compare_page import comparison_columns, comparison_spec, sharder_names_of
+from planner.views.plan_charts import breakdown_spec, plan_timeline_spec, ranks_spec
+from planner.views.plan_page import headline, plan_page, table_columns
+from planner.views.report_data import report_data
+
+
+def plan_line(planned: Planned) -> str:
+    """Return a plan in one line: tables, machine, step time and throughput."""
+    report = planned.report
+    return (
+        f"<Planned {report.workload or 'workload'}: {count(report.num_tables, 'table')} on "
+        f"{report.world_size:,} × {report.hardware}, {duration(report.expected)} a step, "
+        f"{rate(report.samples_per_second)} samples/s>"
+    )
+
+
+def plan_table(planned: Planned) -> str:
+    """Return the HTML of a plan's first figures, and of a table with a row for every table."""
+    facts = " · ".join(
+        f"{text(name)} <b>{text(value)}</b>" for name, value in headline(planned.report)
+    )
+    return f"<p>{facts}</p>{html_table(table_columns(planned))}"
+
+
+def shards_dataframe(planned: Planned) -> Any:  # noqa: ANN401 - a pandas.DataFrame
+    """Return one row for every shard: table, type, kernel, block."""
+    rows = []
+    for sharding in planned.plan.tables:
+        data = table_data(sharding)
+        del data["shards"]  # those on many ranks together
+        rows += [{**data, **asdict(shard)} for shard in sharding.shards]
+    return dataframe(rows)
+
+
+def simulated_page(planned: Planned) -> str:
+    """Return a plan's page, with the timeline of its step."""
+    return plan_page(planned, simulate(planned))
+
+
+def breakdown_chart(planned: Planned) -> Chart:
+    """Return where the step of a plan goes."""
+    return chart(breakdown_spec([planned.report], ["step"]))
+
+
+def ranks_chart(planned: Planned) -> Chart:
+    """Return what three streams of every rank do."""
+    return chart(ranks_spec(simulate(planned)))
+
+
+def timeline_chart(planned: Planned, ranks: Sequence[int]) -> Chart:
+    """Return the timeline of some ranks; of none, of the busiest and the idlest."""
+    return chart(plan_timeline_spec(simulate(planned), ranks or None))
+
+
+def comparison_line(plans: Comparison) -> str:
+    """Return the sharders compared, each with its plan's step time, in one line."""
+    both = zip(sharder_names_of(plans), plans, strict=True)
+    steps = ", ".join(f"{name} {duration(each.report.expected)}" for name, each in both)
+    return f"<Comparison of {count(len(plans), 'sharder')}: {steps}>"
+
+
+def comparison_table(plans: Comparison) -> str:
+    """Return the HTML of a table with a row for every sharder."""
+    return html_table(comparison_columns(plans, plans.errors)) if plans else comparison_line(plans)
+
+
+def reports_dataframe(plans: Comparison) -> Any:  # noqa: ANN401 - a pandas.DataFrame
+    """Return one row for every sharder, with the keys of JSON whose values are single ones."""
+    data = (report_data(each.report) for each in plans)
+    return dataframe([
+        {name: value for name, value in row.items() if not isinstance(value, list | dict)}
+        for row in data
+    ])
+
+
+def comparison_chart(plans: Comparison) -> Chart:
+    """Return where the steps of the plans compared go."""
+    return chart(comparison_spec(plans))

@@ -1,0 +1,307 @@
+"""What is drawn of a plan: its critical path, ranks, timeline and memory, as charts' data."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from costmodel.base.units import GIB, MS
+from costmodel.memory.storage import plan_shard_bytes
+from costmodel.step.graph import Node, Resource
+from costmodel.step.timeline import Timeline
+from planner.pages.charts import VEGA, Spec, field, spec
+from planner.pages.timelines import ROW, WAITING, TimelineStyle, color, said, timeline_spec
+from planner.planned.report import STAGE_NAMES
+from planner.show.format import duration, memory
+
+if TYPE_CHECKING:
+    from planner.planned.planned import Planned
+    from planner.planned.report import Report
+
+MOST_RANKS = 8
+"""Ranks whose timelines are drawn at once: of more, the page is neither small nor readable."""
+_MOST_TABLES, _MOST_AREAS = 40, 4_000
+"""Tables of a rank, and of all, that are drawn one by one, the largest; the others of a rank are
+one area together."""
+_STREAMS: Mapping[str, str] = {Resource.COMPUTE: "compute", Resource.MAIN: "host thread"}
+_IDLE, _FREE = "idle", "free"
+_BAR, _TREE_HEIGHT, _TREE_WIDTH = 30, 460, 1100
+_BELOW = {"orient": "bottom", "columns": 7}
+"""A legend that a low chart has room for."""
+_COLORS = {
+    "input dist": "#76b7b2",
+    "host to device": "#9c755f",
+    "lookup forward": "#4e79a7",
+    "lookup backward": "#1f4e79",
+    "all-to-all": "#f28e2b",
+    "reduce-scatter": "#ffbe7d",
+    "all-gather": "#d37295",
+    "all-reduce": "#b07aa1",
+    "dense forward": "#59a14f",
+    "dense backward": "#2f6b2a",
+    "optimizer": "#edc948",
+    "host": "#79706e",
+    WAITING: "#e15759",
+    _IDLE: "#e8e8e8",
+}
+"""By what time is spent for: the same on every chart."""
+
+
+def breakdown_spec(reports: Sequence["Report"], names: Sequence[str]) -> Spec:
+    """Return the critical paths of some plans, a bar each, stacked by stage; they end at the step.
+
+    With the 90% interval of the step where it is known.
+    """
+    rows: list[dict[str, Any]] = [
+        {
+            "plan": name,
+            "part": STAGE_NAMES[stage],
+            "ms": seconds / MS,
+            "text": duration(seconds),
+            "order": number,
+        }
+        for name, report in zip(names, reports, strict=True)
+        for number, (stage, seconds) in enumerate(report.breakdown.items())
+    ]
+    whole = [
+        {"plan": name, "low": report.interval[0] / MS, "high": report.interval[1] / MS}
+        for name, report in zip(names, reports, strict=True)
+        if report.interval
+    ]
+    y = field("plan", "", "nominal", sort=None, axis={"labelLimit": 240})
+    bars = {
+        "mark": "bar",
+        "encoding": {
+            "y": y,
+            "x": field("ms", "ms on the critical path"),
+            "color": color({row["part"] for row in rows}, _COLORS, legend=_BELOW),
+            "order": {"field": "order"},
+            "tooltip": [field("plan", "plan", "nominal"), *said(("part", "stage"))],
+        },
+    }
+    interval = {
+        "data": {"values": whole},
+        "mark": {"type": "rule", "strokeWidth": 2},
+        "encoding": {
+            "y": y,
+            "x": field("low", "ms on the critical path"),
+            "x2": {"field": "high"},
+        },
+    }
+    return spec(rows, height=_BAR * len(names), layer=[bars, *([interval] if whole else ())])
+
+
+def ranks_spec(timeline: Timeline) -> Spec:
+    """Return what streams of every rank do in the last step, a bar each, stacked by part."""
+    rows = list(_rank_rows(timeline))
+    streams = ", ".join(sorted({row["stream"] for row in rows}))
+    return spec(
+        rows,
+        height=ROW * 16,
+        mark="bar",
+        encoding={
+            "x": field("rank", f"rank; of each: {streams}", "ordinal"),
+            "xOffset": {"field": "stream"},
+            "y": field("ms", "ms of a step"),
+            "color": color({row["part"] for row in rows}, _COLORS),
+            "order": {"field": "order"},
+            "tooltip": said(("rank", "rank"), ("stream", "stream"), ("part", "part")),
+        },
+    )
+
+
+def _rank_rows(timeline: Timeline) -> Iterator[dict[str, Any]]:
+    """Yield seconds by rank, stream and part; a stream's parts sum to no more than the step."""
+    parts: dict[str, dict[str, Any]] = defaultdict(dict)
+    for (resource, stage), seconds in timeline.busy_times.items():
+        if resource in _STREAMS or resource not in set(Resource):
+            parts[_stream_name(resource)][STAGE_NAMES[stage]] = seconds
+    for resource, seconds in timeline.waiting_by_stream.items():
+        parts[_stream_name(resource)][WAITING] = seconds
+    parts[_stream_name(Resource.COMPUTE)][_IDLE] = timeline.idle_times
+    for stream, by_part in parts.items():
+        for order, name in enumerate(_COLORS):
+            for rank, seconds in enumerate(np.asarray(by_part.get(name, ())).tolist()):
+                if seconds > 1e-3 * timeline.step_time:
+                    yield {
+                        "rank": rank,
+                        "stream": stream,
+                        "part": name,
+                        "ms": round(seconds / MS, 5),
+                        "text": duration(seconds),
+                        "order": order,
+                    }
+
+
+def _stream_name(resource: str) -> str:
+    """Return what a stream is called on the chart: process groups' streams are collectives'."""
+    return _STREAMS.get(resource, f"collectives ({resource.replace('_', ' ')})")
+
+
+def shown_ranks(timeline: Timeline) -> tuple[int, ...]:
+    """Return the ranks whose timelines are drawn: those that others wait for, and the idlest."""
+    world_size = timeline.graph.world_size
+    if world_size <= MOST_RANKS:
+        return tuple(range(world_size))
+    by_idle = np.argsort(np.asarray(timeline.idle_times), kind="stable").tolist()
+    half = MOST_RANKS // 2
+    return tuple(sorted((*by_idle[:half], *by_idle[-half:])))
+
+
+def plan_timeline_spec(timeline: Timeline, ranks: Sequence[int] | None = None) -> Spec:
+    """Return the last step of some ranks (None: ``shown_ranks``), a row for every stream."""
+    return timeline_spec(timeline, shown_ranks(timeline) if ranks is None else ranks, _STYLE)
+
+
+def _stage_name(node: Node) -> str:
+    return STAGE_NAMES[node.stage]
+
+
+_STYLE = TimelineStyle(part=_stage_name, colors=_COLORS)
+
+
+def memory_rows(planned: "Planned") -> list[dict[str, Any]]:
+    """Return HBM by rank and table, with what is of no table, and what is free."""
+    parts = plan_shard_bytes(planned.workload, planned.topology, planned.plan)
+    hbm = parts.weights + parts.optimizer_state + parts.gradients + parts.inputs + parts.outputs
+    by_rank: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    places = ((each.table, rank) for each in planned.plan.tables for rank in each.ranks)
+    for (table, place), size in zip(places, np.asarray(hbm).tolist(), strict=True):
+        by_rank[place][table] += size
+    rows = []
+    most = min(_MOST_TABLES, max(1, _MOST_AREAS // planned.report.world_size))
+    for rank in planned.report.ranks:
+        tables = sorted(by_rank[rank.rank].items(), key=lambda item: -item[1])
+        others = tables[most:]
+        areas = [(name, size, "tables") for name, size in tables[:most]]
+        if others:
+            areas.append((f"{len(others)} more", sum(size for _, size in others), "tables"))
+        fixed = rank.memory.dense_model + rank.memory.activations
+        areas.append(("dense model", fixed, "dense model"))
+        areas.append((_FREE, planned.report.usable_bytes - rank.memory.tables, _FREE))
+        rows += [
+            {"rank": rank.rank, "name": name, "bytes": size, "kind": kind, "text": memory(size)}
+            for name, size, kind in areas
+            if size > 0
+        ]
+    return rows
+
+
+def memory_spec(planned: "Planned") -> Spec:
+    """Return a treemap of every rank's memory by table, a specification of Vega."""
+    rows = memory_rows(planned)
+    ranks = [
+        {"id": f"rank {rank.rank}", "parent": "all", "order": rank.rank}
+        for rank in planned.report.ranks
+    ]
+    leaves = [
+        {
+            **row,
+            "id": f"{number}",
+            "parent": f"rank {row['rank']}",
+            "order": number,
+            "gib": row["bytes"] / GIB,
+        }
+        for number, row in enumerate(rows)
+    ]
+    tooltip = "{'rank': datum.rank, 'what': datum.name, 'memory': datum.text, 'kind': datum.kind}"
+    area = {
+        "x": {"field": "x0"},
+        "x2": {"field": "x1"},
+        "y": {"field": "y0"},
+        "y2": {"field": "y1"},
+    }
+    return {
+        "$schema": VEGA,
+        "width": _TREE_WIDTH,
+        "height": _TREE_HEIGHT,
+        "padding": 5,
+        "data": [
+            {
+                "name": "tree",
+                "values": [{"id": "all"}, *ranks, *leaves],
+                "transform": [
+                    {"type": "stratify", "key": "id", "parentKey": "parent"},
+                    {
+                        "type": "treemap",
+                        "field": "gib",
+                        "sort": {"field": ["data.order"]},
+                        "round": True,
+                        "method": "squarify",
+                        "paddingTop": 14,
+                        "paddingInner": 1,
+                        "size": [{"signal": "width"}, {"signal": "height"}],
+                    },
+                ],
+            },
+            {
+                "name": "ranks",
+                "source": "tree",
+                "transform": [{"type": "filter", "expr": "datum.parent === 'all'"}],
+            },
+            {
+                "name": "areas",
+                "source": "tree",
+                "transform": [{"type": "filter", "expr": "isValid(datum.kind)"}],
+            },
+        ],
+        "scales": [
+            {
+                "name": "color",
+                "type": "ordinal",
+                "domain": ["tables", "dense model", _FREE],
+                "range": ["#4e79a7", "#59a14f", "#e8e8e8"],
+            }
+        ],
+        "marks": [
+            {
+                "type": "rect",
+                "from": {"data": "areas"},
+                "encode": {
+                    "update": {
+                        **area,
+                        "fill": {"scale": "color", "field": "kind"},
+                        "stroke": {"value": "white"},
+                        "tooltip": {"signal": tooltip},
+                    }
+                },
+            },
+            {
+                "type": "text",
+                "from": {"data": "areas"},
+                "interactive": False,
+                "encode": {
+                    "update": {
+                        "x": {"signal": "(datum.x0 + datum.x1) / 2"},
+                        "y": {"signal": "(datum.y0 + datum.y1) / 2"},
+                        "align": {"value": "center"},
+                        "baseline": {"value": "middle"},
+                        "fontSize": {"value": 10},
+                        "fill": {"signal": f"datum.kind === '{_FREE}' ? '#555' : 'white'"},
+                        "limit": {"signal": "datum.x1 - datum.x0 - 4"},
+                        "text": {
+                            "signal": "datum.y1 - datum.y0 > 12 && datum.x1 - datum.x0 > 24 "
+                            "? datum.name : ''"
+                        },
+                    }
+                },
+            },
+            {
+                "type": "text",
+                "from": {"data": "ranks"},
+                "interactive": False,
+                "encode": {
+                    "update": {
+                        "x": {"signal": "datum.x0 + 3"},
+                        "y": {"signal": "datum.y0 + 11"},
+                        "fontSize": {"value": 10},
+                        "fontWeight": {"value": "bold"},
+                        "limit": {"signal": "datum.x1 - datum.x0 - 4"},
+                        "text": {"field": "id"},
+                    }
+                },
+            },
+        ],
+        "legends": [{"fill": "color", "orient": "top", "direction": "horizontal"}],
+    }

@@ -1,0 +1,206 @@
+"""A plan as a page: what ``--html`` writes of ``plan``, ``simulate`` and ``explain``."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from costmodel.step.timeline import Timeline
+from planner.pages.document import Panel, html_page
+from planner.pages.tables import HtmlColumn
+from planner.planned.report import STAGE_NAMES, Report
+from planner.show.format import duration, memory, percent, rate
+from planner.verbs.alternatives import alternatives, best_change
+from planner.verbs.what_if import unsearched, usual_changes
+from planner.views.confidence_text import span
+from planner.views.decision_charts import search_spec, sensitivity_spec, what_if_spec
+from planner.views.explain_text import alternatives_text
+from planner.views.plan_charts import (
+    MOST_RANKS,
+    breakdown_spec,
+    memory_spec,
+    plan_timeline_spec,
+    ranks_spec,
+)
+from planner.views.report_text import rank_list
+from planner.views.verdict_text import verdict_sentences
+
+if TYPE_CHECKING:
+    from planner.planned.planned import Planned
+    from planner.verbs.alternatives import Alternatives
+    from planner.verbs.explanation import Explanation, PathRow
+
+
+def plan_page(
+    planned: "Planned", timeline: Timeline, explanation: "Explanation | None" = None
+) -> str:
+    """Return the page of one plan: where its step goes, in what memory, what the choice rests on.
+
+    Its what-ifs are those of an explanation, each searched again, or else of the plan as it is.
+    """
+    report = planned.report
+    panels = [
+        *warning_panels(report.notes),
+        *_step_panels(planned, timeline),
+        *_decision_panels(planned, explanation),
+    ]
+    title = f"Plan of {report.workload or 'a workload'} on {report.world_size:,} × "
+    return html_page(title + report.hardware, headline(report), panels)
+
+
+def warning_panels(notes: Sequence[str]) -> Iterator[Panel]:
+    """Yield what the reader is to be warned of, if anything."""
+    if notes:
+        yield Panel(title="Warnings", lines=notes)
+
+
+def _step_panels(planned: "Planned", timeline: Timeline) -> Iterator[Panel]:
+    report = planned.report
+    ranks = report.world_size
+    some = f" {MOST_RANKS} of {ranks} ranks: the busiest and the idlest." if ranks > 8 else ""
+    yield Panel(
+        title="Where the step goes",
+        note="The critical path by stage; the line is the 90% interval of the step.",
+        chart=breakdown_spec([report], ["step"]),
+    )
+    yield Panel(
+        title="Ranks",
+        note="Time on the streams of every rank: of each process group, of compute, of the "
+        "host. They run side by side, so they do not add up; what is missing to the step is idle. "
+        "Waiting is for slower ranks.",
+        chart=ranks_spec(timeline),
+    )
+    yield Panel(
+        title="Timeline of a step",
+        note="The wheel zooms, a drag moves, a double click shows all. What is outlined is on "
+        f"the critical path; the tooltip says what work waited for.{some}",
+        chart=plan_timeline_spec(timeline),
+    )
+    yield Panel(
+        title="Memory",
+        note=f"Of every rank, by table: {memory(report.usable_bytes)} are usable for tables; "
+        "ranks go down, then right.",
+        chart=memory_spec(planned),
+    )
+
+
+def _decision_panels(planned: "Planned", explanation: "Explanation | None") -> Iterator[Panel]:
+    report = planned.report
+    yield Panel(
+        title="Tables",
+        note="Otherwise: the predicted step if this table alone were sharded so, or lay elsewhere.",
+        table=table_columns(planned, _others(planned, explanation)),
+    )
+    if explanation is not None:
+        yield Panel(title="The critical path in order", table=_path_columns(explanation.path))
+    if report.search is not None and report.search.history:
+        yield Panel(
+            title="The search",
+            note="Every gain of 0.1% or more; no plan is predicted to be faster than the bound. "
+            "The choice afterwards is by the expected step.",
+            chart=search_spec(report),
+        )
+    yield Panel(
+        title="How the choice depends on what is assumed",
+        note="The step if host operations, lookups or collectives took so many times as long as "
+        "assumed; where lines cross, another plan becomes the faster one.",
+        lines=verdict_lines(report),
+        chart=sensitivity_spec(planned),
+    )
+    again = "each searched again from this plan"
+    if explanation is None:
+        again = "of this plan as it is; planner explain searches again for each"
+    what_ifs = unsearched(planned, usual_changes(planned))
+    remedies = tuple(what_ifs) if explanation is None else explanation.remedies
+    if remedies:
+        yield Panel(
+            title="What if",
+            note=f"Expected samples a second, {again}. The line is this plan.",
+            chart=what_if_spec(remedies, report),
+        )
+
+
+def _others(planned: "Planned", explanation: "Explanation | None") -> "Mapping[str, Alternatives]":
+    """Return the other ways of tables; an explanation has them already."""
+    if explanation is None:
+        return alternatives(planned)
+    return {each.sharding.table: each.others for each in explanation.choices if each.others}
+
+
+def verdict_lines(report: Report) -> tuple[str, ...]:
+    """Return what was said of the choice as sentences."""
+    return (
+        () if report.verdict is None else tuple(verdict_sentences(report.verdict, report.step_time))
+    )
+
+
+def _path_columns(path: "Sequence[PathRow]") -> list[HtmlColumn]:
+    return [
+        HtmlColumn.of_values("At", [row.start for row in path], duration),
+        HtmlColumn.of_values("Took", [row.seconds for row in path], duration),
+        HtmlColumn(header="Stage", cells=[STAGE_NAMES[row.stage] for row in path]),
+        HtmlColumn(
+            header="Rank", cells=["all" if row.rank is None else str(row.rank) for row in path]
+        ),
+        HtmlColumn(header="Bound by", cells=[row.bound_by for row in path]),
+        HtmlColumn(header="From", cells=[row.source for row in path]),
+    ]
+
+
+def headline(report: Report) -> list[tuple[str, str]]:
+    """Return what is to be read first."""
+    facts = [("step time", duration(report.expected))]
+    if report.confidence is not None:
+        facts.append(("90% interval", span(report.confidence.interval)))
+    facts.append(("samples/s", rate(report.samples_per_second)))
+    if report.confidence is not None:
+        facts.append(("predicted", duration(report.step_time)))
+    search, baseline = report.search, report.baseline
+    if search is not None and search.bound:
+        facts.append(("no plan undercuts", duration(search.bound)))
+    if baseline is not None:
+        facts.append((baseline.sharder, f"{duration(baseline.quoted)}, {report.speedup:.2f}×"))
+    fullest = max(rank.memory.tables for rank in report.ranks) / report.usable_bytes
+    facts += [
+        ("tables", f"{report.num_tables:,}, {memory(report.weight_bytes)}"),
+        ("batch per GPU", f"{report.local_batch_size:,}"),
+        ("fullest rank", f"{percent(fullest)} of {memory(report.usable_bytes)}"),
+    ]
+    if search is not None:
+        facts.append(("found by", search.sharder))
+    return facts
+
+
+def table_columns(
+    planned: "Planned", others: "Mapping[str, Alternatives] | None" = None
+) -> list[HtmlColumn]:
+    """Return every table as a row: what it is, where it went, and what else it would cost."""
+    tables = [planned.workload.table(entry.sharding.table) for entry in planned.report.tables]
+    places = [entry.sharding for entry in planned.report.tables]
+    world_size = planned.report.world_size
+    columns = [
+        HtmlColumn(header="Table", cells=[table.name for table in tables]),
+        numbers("Rows", [table.num_embeddings for table in tables]),
+        numbers("Columns", [table.embedding_dim for table in tables]),
+        numbers("Ids per sample", [table.pooling_factor for table in tables]),
+        HtmlColumn.of_values("Weights", [table.weight_bytes for table in tables], memory),
+        HtmlColumn(header="Sharding", cells=[str(each.sharding_type) for each in places]),
+        HtmlColumn(header="Kernel", cells=[str(each.compute_kernel) for each in places]),
+        numbers("Blocks", [len(each.shards) for each in places]),
+        HtmlColumn(header="Ranks", cells=[rank_list(each.ranks, world_size) for each in places]),
+    ]
+    if others is not None:
+        step = planned.report.step_time
+        known = [others.get(table.name) for table in tables]
+        columns.append(
+            HtmlColumn(
+                header="Otherwise",
+                prose=True,
+                cells=["" if each is None else alternatives_text(each, step) for each in known],
+                values=[None if each is None else best_change(each, step) for each in known],
+            )
+        )
+    return columns
+
+
+def numbers(header: str, values: Sequence[float]) -> HtmlColumn:
+    """Return a column of numbers."""
+    return HtmlColumn.of_values(header, values, "{:,.12g}".format)

@@ -1,0 +1,288 @@
+"""The report of a plan as text: the answer, where the time goes, memory, decisions."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from math import inf
+from textwrap import wrap
+
+from rich.text import Text
+
+from costmodel.domain.plan import ComputeKernel, ShardingType, TableSharding
+from costmodel.step.graph import Stage
+from planner.planned.extrapolation import Extrapolation, critical_share
+from planner.planned.report import STAGE_NAMES, RankReport, Report, TableReport
+from planner.show.format import (
+    bar,
+    count,
+    duration,
+    durations,
+    memories,
+    memory,
+    percent,
+    percent_fine,
+    printable,
+    rate,
+)
+from planner.show.layout import ASSUMED, FULL, WARNING, Column, flow, table, table_text
+from planner.views.confidence_text import odds, span
+from planner.views.verdict_text import verdict_sentences
+
+PREDICTED = "were the models exact; what follows is of this step"
+MOST_WAITING, MOST_MEMORY = 0.1, 0.9
+"""Shares of the step, and of usable memory, above which they are coloured."""
+LEAST_BEYOND = 0.005
+"""Smallest extrapolated share of the critical path that is worth a line."""
+MOST_RANKS = 16
+"""Ranks listed one by one; of more, the busiest are."""
+_FEW_RANKS = 8
+_TABLE_LINES = 2
+"""Lines of table names per sharding type."""
+_MOST_ITEMS = 40
+_BEYOND = "beyond"
+_BAR = 40
+_MEMORY_BAR = 16
+
+_BASELINES = {
+    "torchrec": "TorchRec's own planner",
+    "torchrec_port": "TorchRec's planner (1.9.2), ported",
+}
+
+
+def notes_text(notes: Iterable[str], width: int, indent: int = 0) -> Iterator[Text]:
+    """Yield what the reader is to be warned of."""
+    for note in notes:
+        lines = wrap(f"warning: {note}", width - indent)
+        yield from (Text(" " * indent + line, style=WARNING) for line in lines)
+
+
+def report_text(report: Report, width: int) -> Iterator[Text]:
+    """Yield the lines of a plan's report."""
+    yield from headline_text(report, width)
+    yield from notes_text(report.notes, width)
+    yield Text()
+    yield from _answer(report, width)
+    yield Text()
+    yield Text("  Where the step goes (critical path)", style="bold")
+    yield from _plain(breakdown_lines(report.breakdown, width))
+    yield Text()
+    yield from ranks_text(report, width)
+    yield Text()
+    yield Text("  Tables", style="bold")
+    yield from _plain(table_lines(report, width))
+
+
+def _plain(lines: Sequence[str]) -> Iterator[Text]:
+    return map(Text, lines)
+
+
+def headline_text(report: Report, width: int) -> Iterator[Text]:
+    """Yield what was planned, on what machine."""
+    nodes = f" in {report.num_nodes} nodes" if report.num_nodes > 1 else ""
+    assumed = " (assumed; set --hardware)" if report.hardware_assumed else ""
+    weights = memory(report.weight_bytes)
+    batches = report.gradient_accumulation_steps
+    accumulated = f" × {batches:,} a step" if batches > 1 else ""
+    parts = (
+        f"{count(report.num_tables, 'table')}, {weights} of weights",
+        f"local batch {report.local_batch_size:,}{accumulated}",
+        f"{report.world_size} × {report.hardware}{nodes}{assumed}",
+    )
+    lines = [" · ".join(parts)] if sum(map(len, parts)) + 6 <= width else list(parts)
+    for line in map(Text, lines):
+        line.highlight_words([assumed.strip()] if assumed else [], style=ASSUMED)
+        yield line
+
+
+def _answer(report: Report, width: int) -> Iterator[Text]:
+    if report.verdict is not None:
+        for sentence in verdict_sentences(report.verdict, report.step_time):
+            yield from (Text(f"  {line}") for line in wrap(sentence, max(20, width - 2)))
+        yield Text()
+    rows = [("step time", duration(report.expected), _throughput(report))]
+    baseline, search, confidence = report.baseline, report.search, report.confidence
+    if confidence is not None:
+        rows.append(("predicted", duration(report.step_time), PREDICTED))
+    if baseline is not None:
+        rows.append(("baseline", duration(baseline.quoted), _against_baseline(report)))
+    if search is not None and search.bound is not None and report.gap is not None:
+        gap = percent_fine(report.gap)
+        text = f"no plan is predicted to be faster; this one's prediction is within {gap}"
+        if search.is_bare:
+            text = "the step without embedding work: the limit left no time for a closer bound"
+        rows.append(("bound", duration(search.bound), text))
+    beyond = critical_share(report.extrapolated, report.step_time)
+    if beyond >= LEAST_BEYOND:
+        rows.append((_BEYOND, percent(beyond), beyond_text(report.extrapolated)))
+    widest = max(len(value) for _, value, _ in rows)
+    for index, (label, value, text) in enumerate(rows):
+        style = "bold" if index == 0 else ASSUMED if label == _BEYOND else ""
+        room = width - widest - 15
+        beside, below = (text, "") if len(text) <= room else ("", text)
+        yield Text.assemble(
+            f"  {label:<9}  ", (f"{value:>{widest}}", style), f"  {beside}".rstrip()
+        )
+        yield from (Text(f"    {line}") for line in wrap(below, max(20, width - 4)))
+
+
+def beyond_text(found: Sequence[Extrapolation]) -> str:
+    """Say which stages on the critical path are outside what was measured, two by name."""
+    stages = [STAGE_NAMES[each.stage] for each in found if each.critical > 0]
+    more = [f"{len(stages) - 2} more"] if len(stages) > 2 else []
+    return f"of the step lies outside measurements: {', '.join(stages[:2] + more)}"
+
+
+def _throughput(report: Report) -> str:
+    interval = ""
+    if report.confidence is not None:
+        interval = (
+            f"expected ({span(report.confidence.interval)}, {percent(report.confidence.level)})    "
+        )
+    return f"{interval}{rate(report.samples_per_second)} samples/s"
+
+
+def _against_baseline(report: Report) -> str:
+    baseline = report.baseline
+    if baseline is None:
+        return ""
+    ratio = report.speedup or 1.0
+    if abs(ratio - 1) < 5e-3:
+        verdict = "this plan is as fast"
+    elif ratio > 1:
+        verdict = f"this plan is {ratio:.2f}× faster{_chance(baseline.probability_beaten)}"
+    else:
+        verdict = f"this plan is {1 / ratio:.2f}× slower"
+    if baseline.expected is None and report.confidence is not None:
+        verdict = f"as predicted, {verdict}"
+    name = _BASELINES.get(baseline.sharder, baseline.sharder)
+    if baseline.reason is not None:
+        name = f"{name}, {baseline.reason}"
+    return f"{name}; {verdict}"
+
+
+def _chance(probability: float | None) -> str:
+    return "" if probability is None else f", P {odds(probability)}"
+
+
+def breakdown_lines(breakdown: Mapping[Stage, float], width: int) -> list[str]:
+    """Return one line per stage with its seconds, share and bar, largest first."""
+    total = sum(breakdown.values())
+    shown = {stage: seconds for stage, seconds in breakdown.items() if seconds >= 0.001 * total}
+    columns = [
+        Column(header="", cells=[STAGE_NAMES[stage] for stage in shown]),
+        Column(header="", cells=durations(shown.values(), total), right=True),
+        Column(header="", cells=[percent(s / total) for s in shown.values()], right=True),
+        Column(
+            header="", cells=[bar(s / total, _BAR).rstrip() for s in shown.values()], priority=1
+        ),
+    ]
+    return table(columns, width=width, indent=4, gap=2)
+
+
+def ranks_text(report: Report, width: int) -> Iterator[Text]:
+    """Yield the table of ranks: all, or the busiest when there are many."""
+    ranks = report.ranks
+    if len(ranks) > MOST_RANKS:
+        busiest = sorted(ranks, key=lambda rank: (-rank.lookup, rank.rank))
+        ranks = tuple(busiest[:_FEW_RANKS])
+    yield from table_text(_rank_columns(ranks, report), width=width)
+    rest = len(report.ranks) - len(ranks)
+    if rest:
+        least = min(rank.lookup for rank in report.ranks)
+        yield Text(f"  {rest} less busy ranks; the least busy looks up for {duration(least)}")
+    yield from (Text(line, style=WARNING) for line in wrap(_nearly_full(report), width))
+
+
+def _nearly_full(report: Report) -> str:
+    """Say what is left on the fullest rank, where that is little; empty: it is enough."""
+    fullest = max(report.ranks, key=lambda rank: rank.memory.tables)
+    left = report.usable_bytes - fullest.memory.tables
+    if left >= (1 - MOST_MEMORY) * report.usable_bytes:
+        return ""
+    full = sum(r.memory.tables > MOST_MEMORY * report.usable_bytes for r in report.ranks)
+    others = f" ({count(full, 'rank')} above {percent(MOST_MEMORY)})" if full > 1 else ""
+    room = f"has {memory(left)} left" if left > 0.005 * report.usable_bytes else "is full"
+    return f"  Rank {fullest.rank} {room}{others}: larger tables or a larger batch may not fit."
+
+
+def _rank_columns(ranks: Sequence[RankReport], report: Report) -> list[Column]:
+    usable = report.usable_bytes
+    held = [rank.memory.tables for rank in ranks]
+    shares = [num_bytes / usable if usable > 0 else 1.0 for num_bytes in held]
+    bars = [bar(share, _MEMORY_BAR, "·") for share in shares]
+    texts = memories(held)
+    widest = max(map(len, texts))
+
+    def times(name: str, attribute: str, priority: int, most: float = inf) -> Column:
+        seconds = [getattr(rank, attribute) for rank in ranks]
+        cells = durations(seconds, report.step_time)
+        styles = [WARNING if each > most * report.step_time else "" for each in seconds]
+        return Column(header=name, cells=cells, right=True, priority=priority, styles=styles)
+
+    return [
+        Column(header="Rank", cells=[str(rank.rank) for rank in ranks], right=True),
+        times("Lookup", "lookup", 0),
+        times("Collectives", "communication", 2),
+        times("Waiting", "waiting", 4, MOST_WAITING),
+        times("Idle", "idle", 3),
+        Column(
+            header=f"Memory, of {memory(usable)} usable",
+            cells=[
+                f"{drawn}  {text:>{widest}}  {percent(share):>4}"
+                for drawn, text, share in zip(bars, texts, shares, strict=True)
+            ],
+            styles=[FULL if share > MOST_MEMORY else "" for share in shares],
+            priority=1,
+        ),
+    ]
+
+
+def table_lines(report: Report, width: int) -> list[str]:
+    """Return the tables by sharding type, the largest first, as ``name → ranks``."""
+    groups: dict[str, list[TableReport]] = {}
+    for entry in sorted(report.tables, key=lambda entry: -entry.weight_bytes):
+        groups.setdefault(kind_text(entry.sharding), []).append(entry)
+    label = max(map(len, groups)) + 4
+    lines = []
+    for name in sorted(groups, key=lambda name: (len(groups[name]), name)):
+        items = [f"{printable(t.sharding.table)} → {_ranks(t, report)}" for t in groups[name]]
+        rows = _summarised(items, width=width, indent=4 + label)
+        lines.append(f"    {name:<{label}}{rows[0]}")
+        lines.extend(" " * (4 + label) + row for row in rows[1:])
+    return lines
+
+
+def _summarised(items: Sequence[str], *, width: int, indent: int) -> list[str]:
+    """Return as many items as fit on two lines, and how many there are besides."""
+    shown = min(len(items), _MOST_ITEMS)
+    while True:
+        more = [f"{len(items) - shown} more"] if shown < len(items) else []
+        rows = flow([*items[:shown], *more], width=width, indent=indent)
+        if len(rows) <= _TABLE_LINES or shown <= 1:
+            return rows
+        shown -= 1
+
+
+def kind_text(sharding: TableSharding) -> str:
+    """Return a sharding's type, and its kernel if that is not the type's usual one."""
+    default = ComputeKernel.FUSED
+    if sharding.sharding_type is ShardingType.DATA_PARALLEL:
+        default = ComputeKernel.DENSE
+    kernel = "" if sharding.compute_kernel is default else f", {sharding.compute_kernel}"
+    return f"{sharding.sharding_type}{kernel}"
+
+
+def _ranks(entry: TableReport, report: Report) -> str:
+    return rank_list(entry.sharding.ranks, report.world_size)
+
+
+def rank_list(ranks: Sequence[int], world_size: int) -> str:
+    """Return ranks as text, each once: ``0-3, 5``, or ``all``."""
+    distinct = sorted(set(ranks))
+    if len(distinct) == world_size > 1:
+        return "all"
+    parts: list[str] = []
+    # neighbours differ from their places in the list by the same number
+    for _, group in groupby(enumerate(distinct), key=lambda item: item[1] - item[0]):
+        run = [rank for _, rank in group]
+        parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run)
+    return ", ".join(parts)

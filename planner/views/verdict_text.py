@@ -1,0 +1,128 @@
+"""How sure a choice is, in one or two sentences."""
+
+from collections.abc import Iterator, Sequence
+
+from costmodel.base.units import Seconds
+from costmodel.step.graph import Stage
+from costmodel.uncertainty.sensitivity import FACTORS
+from planner.decision.narrow import NARROW
+from planner.planned.report import Report
+from planner.planned.verdict import LIKELY, SAME_STEP, NarrowBlocks, PlanVerdict, Turn
+from planner.show.format import count, duration, percent_fine
+from planner.views.confidence_text import odds
+
+_HOST_DECIDES = 0.3
+"""Share of the critical path from which on it is said that the host launches."""
+_FASTER = 0.6
+"""Odds from which on a plan is said to be faster."""
+_MOST_OFF = float(FACTORS[-1])
+_LEAST_SHARE = 0.001
+"""Shares are said with one decimal."""
+_NOUNS = {"lookups": "lookups", "collectives": "collectives"}
+
+
+def verdict_sentences(verdict: PlanVerdict, step_time: Seconds) -> Iterator[str]:
+    """Yield what a choice rests on, the most important first, as sentences."""
+    yield _first(verdict) + _why(verdict, step_time) + "."
+    if verdict.turn is not None and not verdict.hardly_matters:
+        yield turn_sentence(verdict.turn)
+    elif verdict.num_rivals and not verdict.hardly_matters:
+        yield (
+            "No plan found of other sharding types wins were the host, lookups or collectives "
+            f"alone up to {_MOST_OFF:g}× faster or slower."
+        )
+    if verdict.narrow is not None:
+        yield _narrow_sentence(verdict.narrow)
+
+
+def _narrow_sentence(narrow: NarrowBlocks) -> str:
+    """Say which tables are cut into narrow blocks, and why."""
+    others = len(narrow.tables) - 1
+    named = narrow.tables[0] + (f" and {count(others, 'other table')}" if others else "")
+    cut = f"Blocks of fewer than {NARROW} columns, of {named}: "
+    if narrow.longer is None:
+        return f"{cut}wider ones are not allowed, or do not fit."
+    if narrow.longer < _LEAST_SHARE:
+        kept = "so even load or room for twice the batch decided"
+        return f"{cut}the step is predicted to be no longer with twice as wide ones, {kept}."
+    longer = percent_fine(narrow.longer)
+    return f"{cut}the step is predicted to be {longer} longer with twice as wide ones."
+
+
+def _first(verdict: PlanVerdict) -> str:
+    found = count(verdict.num_candidates, "plan")
+    if verdict.hardly_matters:
+        alone = verdict.num_candidates == 1
+        if verdict.within_bound is not None and (alone or verdict.within_bound <= verdict.spread):
+            share = percent_fine(max(_LEAST_SHARE, verdict.within_bound))
+            return f"The simplest plan is as fast as any can be, within {share} of the bound"
+        share = percent_fine(max(_LEAST_SHARE, verdict.spread))
+        return f"Sharding hardly matters: {found} within {share}"
+    if verdict.num_equal > 1:
+        return (
+            f"{verdict.num_equal} of {found} cannot be told apart; of these this one has the most "
+            "even load and the fewest shards"
+        )
+    if verdict.runner_up is None or verdict.probability_faster is None:
+        return "No other plan was weighed against this one"
+    if verdict.probability_faster < _FASTER:
+        return (
+            f"Expected to be {percent_fine(max(0.0, verdict.ahead))} shorter than {_other(verdict)}"
+            f"; which is faster is open, P {odds(verdict.probability_faster)}"
+        )
+    return f"Faster than {_other(verdict)}, with P {odds(verdict.probability_faster)}"
+
+
+def _other(verdict: PlanVerdict) -> str:
+    return f"the runner-up ({verdict.runner_up_types}, of {verdict.runner_up})"
+
+
+def _why(verdict: PlanVerdict, step_time: Seconds) -> str:
+    parts = [host_text(verdict.host_time, step_time)]
+    if verdict.free_batch is not None:
+        parts.append(f"batches up to {verdict.free_batch:,} are nearly free")
+    return "".join(f"; {part}" for part in parts if part)
+
+
+def host_text(host_time: Seconds, step_time: Seconds) -> str:
+    """Say how long the host launches, where that is much of the step; else nothing."""
+    if host_time < _HOST_DECIDES * step_time:
+        return ""
+    return f"the host launches for {duration(host_time)} of {duration(step_time)}"
+
+
+def tied_sentence(reports: Sequence[Report]) -> str:
+    """Say how many sharders found plans as good as the best one's, which comes first.
+
+    Empty where the best plan stands alone.
+    """
+    best = reports[0].expected
+    tied = [report for report in reports if report.expected <= best * (1 + SAME_STEP)]
+    if len(tied) < 2:
+        return ""
+    share = percent_fine(max(_LEAST_SHARE, tied[-1].expected / best - 1))
+    said = f"{len(tied)} of {count(len(reports), 'sharder')} within {share}"
+    if len(tied) == len(reports):
+        said = f"Sharding hardly matters: {said}"
+    host = host_text(reports[0].breakdown.get(Stage.HOST, 0.0), reports[0].step_time)
+    return f"{said}: {host}." if host else f"{said}."
+
+
+def turn_sentence(turn: Turn) -> str:
+    """Say where an assumption would turn the choice, and how likely it is to be there."""
+    then = f"for {turn.rival} to win"
+    if abs(turn.factor - 1.0) < SAME_STEP:
+        cause = _NOUNS.get(turn.assumption, "host operations")
+        return (
+            f"A plan of {turn.rival} takes as long: {cause} 1% off turn the choice, so calibrate."
+        )
+    if turn.rival_ahead:
+        then = f"for this plan to win against {turn.rival} without errors"
+    if turn.value is not None:
+        now, needed = duration(turn.value), duration(turn.factor * turn.value)
+        said = f"Host operations would have to take {needed} instead of {now} {then}"
+    else:
+        noun = _NOUNS[turn.assumption].capitalize()
+        said = f"{noun} would have to take {turn.factor:.2f}× as long {then}"
+    unlikely = turn.deviations > LIKELY
+    return f"{said}: {'hardly likely' if unlikely else 'well possible, so calibrate'}."

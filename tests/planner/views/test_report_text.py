@@ -1,0 +1,243 @@
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+from timelines import two_ranks
+
+from costmodel.base.units import GIB, MS
+from costmodel.domain.plan import ComputeKernel, Shard, ShardingType, TableSharding
+from costmodel.memory.rank_memory import RankMemory
+from costmodel.step.graph import Stage
+from planner.planned.report import (
+    Baseline,
+    Confidence,
+    Report,
+    SearchReport,
+    TableReport,
+    rank_reports,
+)
+from planner.views.report_data import report_data
+from planner.views.report_text import rank_list, report_text
+from planner.views.timeline_text import timeline_text
+
+CONFIDENCE = Confidence(
+    level=0.9,
+    interval=(0.9 * MS, 1.1 * MS),
+    expected=1.02 * MS,
+    optimism=0.015,
+    num_candidates=9,
+    probability_fastest=0.6,
+    causes={"host": 0.5, "structure": 0.3, "gemm": 0.01},
+)
+
+
+def written(lines: object) -> str:
+    console = Console(file=StringIO(), width=100, highlight=False, soft_wrap=True)
+    for line in lines:  # type: ignore[attr-defined]
+        assert isinstance(line, Text)
+        console.print(line)
+    file = console.file
+    assert isinstance(file, StringIO)
+    return file.getvalue()
+
+
+def sharding(name: str, kind: ShardingType, *ranks: int) -> TableSharding:
+    shards = tuple(
+        Shard(rank=rank, row_offset=0, num_rows=8, column_offset=4 * i, num_columns=4)
+        for i, rank in enumerate(ranks)
+    )
+    kernel = ComputeKernel.DENSE if kind is ShardingType.DATA_PARALLEL else ComputeKernel.FUSED
+    return TableSharding(table=name, sharding_type=kind, compute_kernel=kernel, shards=shards)
+
+
+def made(num_tables: int = 1) -> Report:
+    timeline = two_ranks()
+    memory = (RankMemory(weights=30 * GIB, dense_model=2 * GIB), RankMemory(weights=60 * GIB))
+    return Report(
+        workload="model",
+        num_tables=num_tables + 2,
+        weight_bytes=90 * GIB,
+        local_batch_size=16384,
+        hardware="h100-sxm",
+        hardware_assumed=True,
+        world_size=2,
+        local_world_size=2,
+        step_time=timeline.step_time,
+        breakdown=timeline.breakdown(),
+        ranks=rank_reports(timeline, memory),
+        usable_bytes=60 * GIB,
+        tables=(
+            TableReport(
+                sharding=sharding("user_history", ShardingType.COLUMN_WISE, 0, 1),
+                weight_bytes=60 * GIB,
+            ),
+            TableReport(
+                sharding=sharding("tiny", ShardingType.DATA_PARALLEL, 0, 1), weight_bytes=1.0
+            ),
+            *(
+                TableReport(
+                    sharding=sharding(f"item_{i}", ShardingType.TABLE_WISE, 1), weight_bytes=2.0
+                )
+                for i in range(num_tables)
+            ),
+        ),
+        search=SearchReport(
+            sharder="size_greedy",
+            requested="auto",
+            seed=0,
+            status="converged",
+            evaluated=7,
+            time=0.1,
+        ),
+        baseline=Baseline(sharder="torchrec_port", step_time=1.3 * MS),
+    )
+
+
+REPORT = """\
+3 tables, 90.0 GiB of weights · local batch 16,384 · 2 × h100-sxm (assumed; set --hardware)
+
+  step time  1.00 ms  32.8 M samples/s
+  baseline   1.30 ms  TorchRec's planner (1.9.2), ported; this plan is 1.30× faster
+
+  Where the step goes (critical path)
+    dense forward   0.50 ms  50%  ████████████████████
+    lookup forward  0.40 ms  40%  ████████████████
+    all-to-all      0.10 ms  10%  ████
+
+  Rank    Lookup   Collectives   Waiting      Idle   Memory, of 60.0 GiB usable
+     0   0.40 ms       0.10 ms   0.00 ms   0.10 ms   ████████········  30.0 GiB   50%
+     1   0.20 ms       0.10 ms   0.20 ms   0.30 ms   ████████████████  60.0 GiB  100%
+  Rank 1 is full: larger tables or a larger batch may not fit.
+
+  Tables
+    column_wise      user_history → all
+    data_parallel    tiny → all
+    table_wise       item_0 → 1
+"""
+
+
+def test_the_whole_report() -> None:
+    assert written(report_text(made(), 100)) == REPORT
+
+
+@pytest.mark.parametrize(
+    ("baseline", "text"),
+    [
+        (
+            Baseline(sharder="torchrec", step_time=2 * MS),
+            "TorchRec's own planner; this plan is 2.00×",
+        ),
+        (Baseline(sharder="beam", step_time=MS), "beam; this plan is as fast"),
+        (
+            Baseline(sharder="beam", step_time=2 * MS, probability_beaten=0.93),
+            "beam; this plan is 2.00× faster, P 93%",
+        ),
+        (
+            Baseline(sharder="torchrec_port", step_time=0.5 * MS, reason="stopped after 9 plans"),
+            "TorchRec's planner (1.9.2), ported, stopped after 9 plans; this plan is 2.00× slower",
+        ),
+    ],
+)
+def test_a_baseline_is_called_what_it_is(baseline: Baseline, text: str) -> None:
+    assert text in written(report_text(replace(made(), baseline=baseline), 100))
+
+
+def test_a_baseline_without_an_expected_step_is_compared_as_predicted() -> None:
+    report = replace(made(), baseline=Baseline(sharder="naive", step_time=1.3 * MS))
+    assert "naive; this plan is 1.30× faster" in written(report_text(report, 100))
+    sure = replace(report, confidence=CONFIDENCE)
+    assert "naive; as predicted, this plan is 1.30× faster" in written(report_text(sure, 100))
+
+
+def test_bound_is_printed_only_where_there_is_one() -> None:
+    report = made()
+    assert "bound" not in written(report_text(report, 100))
+    assert report.search is not None
+    bounded = replace(report, search=replace(report.search, bound=0.96 * MS))
+    text = written(report_text(bounded, 100))
+    assert "960 us  no plan is predicted to be faster; this one's prediction is within 4.2%" in text
+    bare = replace(report, search=replace(report.search, bound=0.1 * MS, is_bare=True))
+    text = written(report_text(bare, 100))
+    assert "100 us  the step without embedding work: the limit left no time" in text
+    assert "within" not in text.split("100 us")[1].splitlines()[0]
+
+
+def test_interval_is_printed_only_where_there_is_one() -> None:
+    assert "90%)" not in written(report_text(made(), 100))
+    text = written(report_text(replace(made(), confidence=CONFIDENCE), 100))
+    assert "(0.90 - 1.10 ms, 90%)" in text
+    assert "step time  1.02 ms  expected (0.90 - 1.10 ms, 90%)" in text
+    assert "predicted  1.00 ms  were the models exact" in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+def test_narrow_terminals_lose_columns_not_names(width: int) -> None:
+    text = written(report_text(made(num_tables=200), width))
+    assert "user_history → all" in text
+    assert "more" in text
+    assert max(map(len, text.splitlines()[3:])) <= max(width, 50)
+
+
+def test_a_long_name_is_never_cut() -> None:
+    name = "a_table_with_a_name_of_no_small_length_" * 4
+    entry = TableReport(sharding=sharding(name, ShardingType.TABLE_WISE, 1), weight_bytes=9.0)
+    text = written(report_text(replace(made(), tables=(entry,)), 60))
+    assert f"{name} → 1" in text
+
+
+def test_names_cannot_move_the_cursor() -> None:
+    entry = TableReport(
+        sharding=sharding("a\x1b[2Jb", ShardingType.TABLE_WISE, 1), weight_bytes=9.0
+    )
+    assert "\x1b" not in written(report_text(replace(made(), tables=(entry,)), 100))
+
+
+def test_many_ranks_are_summarised() -> None:
+    report = made()
+    many = tuple(replace(report.ranks[0], rank=rank) for rank in range(64))
+    assert "56 less busy ranks" in written(report_text(replace(report, ranks=many), 100))
+
+
+def test_a_rank_that_is_nearly_full_has_its_sentence() -> None:
+    report = made()
+    text = written(report_text(replace(report, usable_bytes=62.4 * GIB), 100))
+    assert "Rank 1 has 2.4 GiB left: larger tables or a larger batch may not fit." in text
+    assert "may not fit" not in written(report_text(replace(report, usable_bytes=70 * GIB), 100))
+
+
+def test_data_is_in_si_and_sums_up() -> None:
+    data = report_data(made())
+    assert data["schema_version"] == 1
+    assert data["step_time_s"] == pytest.approx(1e-3)
+    assert sum(data["breakdown"].values()) == pytest.approx(1e-3)
+    assert data["peak_memory_bytes"] == 60 * GIB
+    assert data["ranks"][0]["memory_bytes"] == 32 * GIB
+    assert data["baseline"]["speedup"] == pytest.approx(1.3)
+    assert data["tables"][0]["name"] == "user_history"
+    assert set(data["breakdown"]) <= {stage.value for stage in Stage}
+
+
+def test_ranks_are_listed_ranged_or_all() -> None:
+    assert rank_list((3,), 4) == "3"
+    assert rank_list((2, 0), 4) == "0, 2"
+    assert rank_list((5, 0, 2, 1, 3, 5), 8) == "0-3, 5"
+    assert rank_list(range(4), 4) == "all"
+    assert rank_list(range(8, 16), 16) == "8-15"
+
+
+TIMELINE = """\
+1.00 ms per step; one column is 50.0 us
+  rank 0   compute llllllll  dddddddddd
+           world           aa
+  rank 1   compute llll      dddddddddd
+           world       ....aa
+
+  l lookup forward   a all-to-all
+  d dense forward   . waiting
+"""
+
+
+def test_the_whole_timeline() -> None:
+    assert written(timeline_text(two_ranks(), 41, ())) == TIMELINE
