@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from bench.kept import write
-from planner.environment.children import end_now
+from planner.environment.processes import end_now
 
 RESULTS = Path(__file__).parent / "results" / "host_by_features.json"
 TABLES = (8, 50, 200, 800)

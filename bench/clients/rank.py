@@ -18,7 +18,7 @@ from bench.clients import tzrec, watched
 from bench.clients.absent import stand_in_for
 from bench.clients.client import CONFIGURATION, Client, RunSettings
 from bench.torchrec_cases.scripts import warnings_kept
-from planner.environment.children import end_now, end_with
+from planner.environment.processes import end_now, end_with
 
 MOST_SECONDS = 180
 """After which a rank ends: another one may have left it in a collective."""

@@ -27,7 +27,7 @@ from bench.conformity.facts import Fact
 from bench.conformity.memory import memory_cells
 from bench.conformity.model import MODULES, Batch, build, locations, make_batch, sharders
 from bench.conformity.trained import facts
-from planner.environment.children import end_now
+from planner.environment.processes import end_now
 from planner.torchrec.plans import to_torchrec
 from planner.validation.trainer import pipeline_around
 

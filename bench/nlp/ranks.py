@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from planner.environment.children import end_now
+from planner.environment.processes import end_now
 
 WORLD_SIZE = 2
 ALLOCATOR = {

@@ -3,37 +3,24 @@
 This process does exactly what a search without others would do, so more processes never give
 a worse plan in the same time (on as many idle cores); the others do the same from other seeds, once
 they have started, which takes a second or two.
-Processes are spawned, as forks of a process with threads may hang: a script that plans with
-``jobs`` needs the usual ``if __name__ == "__main__":``.
+A script that plans with ``jobs`` needs the usual ``if __name__ == "__main__":``.
 """
 
-import multiprocessing
-import os
-import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, TypeAlias
 
-from costmodel.base.errors import MachineError, PlannerError
+from costmodel.base.errors import PlannerError
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.workload import Workload
-from planner.environment.children import end_with, safe_path
-from planner.environment.interrupts import held_back, told_by_another
-from planner.files.disk import os_reason
+from planner.environment.processes import Workers, started
 from planner.search.in_turn import run_in_turn
 from planner.search.search import Attempt, Search
 from sharders.problem.sharding_problem import Progress, ShardingProblem
-
-if TYPE_CHECKING:
-    from multiprocessing.context import SpawnProcess
-
-_Workers: TypeAlias = "dict[Connection, tuple[int, SpawnProcess]]"
-"""The processes by what they are reached through, with their numbers."""
 
 SEEDS_APART = 1_000_003
 """Between processes: no two searches that a user is likely to start have a seed in common."""
@@ -110,42 +97,18 @@ def run_in_parallel(
         search=_sent(search),
         deadline=time.monotonic() + search.seconds,
     )
-    message = pickle.dumps(task)
-    context = multiprocessing.get_context("spawn")
-    workers: _Workers = {}
-    try:
-        with safe_path(), held_back():
-            for number in range(1, search.jobs):
-                ours, theirs = context.Pipe()
-                process = context.Process(
-                    target=_work, args=(number, os.getpid(), theirs), daemon=True
-                )
-                process.start()
-                theirs.close()
-                workers[ours] = (number, process)
-    except OSError as error:
-        _end(workers)
-        reason = f"{search.jobs} processes cannot be started here: {os_reason(error)}"
-        raise MachineError(reason, "search with fewer --jobs") from error
     reported = _Reported(search)
-    leading = Thread(target=_lead, args=(workers, message, reported, task.deadline), daemon=True)
-    try:
+    with started(range(1, search.jobs), _work, "search with fewer --jobs") as workers:
+        leading = Thread(target=_lead, args=(workers, task, reported), daemon=True)
         leading.start()
-        reported.found[0] = _found_here(names, problem, task, reported)
+        try:
+            reported.found[0] = _found_here(names, problem, task, reported)
+        except PlannerError:
+            leading.join()
+            if not reported.attempts():
+                raise
         leading.join()
-    except PlannerError:
-        leading.join()
-        if not reported.attempts():
-            raise
-    finally:
-        _end(workers)
     return reported.attempts()
-
-
-def _end(workers: _Workers) -> None:
-    for _, process in workers.values():
-        process.kill()
-        process.join()
 
 
 def _sent(search: Search) -> Search:
@@ -178,48 +141,37 @@ def _found_here(
     return tuple(attempt for attempt in run_in_turn(names, problem, own) if attempt.plan)
 
 
-def _lead(workers: _Workers, message: bytes, reported: _Reported, deadline: Seconds) -> None:
+def _lead(workers: Workers, task: _ProcessTask, reported: _Reported) -> None:
     """Send the processes what they are to do, and hear all until their results are there.
 
-    Many tables are more than a pipe holds. ``Process.start`` would wait for ever for a process to
-    take them that a signal ends before.
+    Many tables are more than a pipe holds, so that sending waits for a process to start.
     """
-    for end in workers:
+    for number in workers.numbers:
         with suppress(OSError):  # it has ended
-            end.send_bytes(message)
-    _listen(workers, reported, deadline)
+            workers.send(number, task)
+    _listen(workers, reported, task.deadline)
 
 
-def _listen(workers: _Workers, reported: _Reported, deadline: Seconds) -> None:
+def _listen(workers: Workers, reported: _Reported, deadline: Seconds) -> None:
     """Hear all processes until each has sent its results, or ended without.
 
     Nobody waits for one that has no plan when the time is over and this process has some.
     """
-    open_ends, told = list(workers), False
-    while open_ends and time.monotonic() < deadline + GRACE:
+    heeded, told = set(workers.numbers), False
+    while heeded and time.monotonic() < deadline + GRACE:
         if reported.search.interrupted() and not told:
             told = True
-            for _, process in workers.values():
-                process.terminate()  # it notes this, and sends what it has
+            workers.tell_to_end()
         if 0 in reported.found and time.monotonic() > deadline:
-            open_ends = [end for end in open_ends if workers[end][0] in reported.latest]
-        for end in wait(open_ends, timeout=LOOK_EVERY):
-            if not isinstance(end, Connection):
-                continue
-            number, _ = workers[end]
-            try:
-                reported.note(number, end.recv())
-            except (EOFError, OSError):  # it has ended
-                open_ends.remove(end)
-                continue
-            if number in reported.found:
-                open_ends.remove(end)
+            heeded &= reported.latest.keys()
+        for number, message in workers.heard(heeded, LOOK_EVERY):
+            reported.note(number, message)
+            if number in reported.found or isinstance(message, EOFError | OSError):
+                heeded.discard(number)
 
 
-def _work(number: int, parent: int, leader: Connection) -> None:
+def _work(number: int, leader: Connection, interrupted: Callable[[], bool]) -> None:
     """Do what the parent sends, report now and then, and send what was found, if anything was."""
-    end_with(parent)
-    interrupted = told_by_another()
     task: _ProcessTask = leader.recv()
     if interrupted():
         return

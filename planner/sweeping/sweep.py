@@ -1,14 +1,9 @@
 """Planning every point of a grid, in parallel, and only what an earlier sweep left undone."""
 
 import hashlib
-import multiprocessing
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +12,10 @@ from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile
 from costmodel.domain.workload import Workload
 from planner.decision.confidence import confidences
-from planner.environment.children import end_with, safe_path
-from planner.environment.interrupts import held_back, interruptible, told_by_another
+from planner.environment.interrupts import interruptible
+from planner.environment.processes import started
 from planner.environment.settings import DEFAULT_HARDWARE
-from planner.files.disk import os_reason, write_text
+from planner.files.disk import write_text
 from planner.files.json_text import dump_json
 from planner.files.profiles import dump_profile, load_profile
 from planner.files.workload import load_workload
@@ -37,12 +32,12 @@ _ENDED = "a process that planned a point was ended from outside, perhaps for wan
 _FEWER = "sweep with fewer --jobs; with -o DIR, the same command plans only what is not done yet"
 _LOOK_EVERY: Seconds = 0.2
 """How often to look for an interrupt."""
+_GRACE: Seconds = 10.0
+"""How long a process may go on that was told to end: it may be writing a plan."""
 _NOT_OF_THE_PLAN = {"jobs", "storage", "began"} | {
     each.name for each in fields(Search) if callable(each.default)
 }
 """Fields of ``Search`` that do not say which plan is found: functions only tell and ask."""
-_told: list[Callable[[], bool]] = []
-"""In a process of the pool: asked whether the sweep is to end."""
 Done = Callable[[int, int, SweepPoint], None]
 """Told how many points are done, of how many, and the last one."""
 
@@ -224,70 +219,38 @@ def _planned_points(tasks: Sequence[_PointTask], search: Search) -> Iterator[Swe
 def _in_processes(
     tasks: Sequence[_PointTask], jobs: int, interrupted: Callable[[], bool]
 ) -> Iterator[SweepPoint]:
-    others, pool = set(multiprocessing.active_children()), None
-
-    def workers() -> set[BaseProcess]:
-        return set(multiprocessing.active_children()) - others
-
-    context = multiprocessing.get_context("spawn")
-    try:
-        with _started(jobs), safe_path(), held_back():
-            pool = ProcessPoolExecutor(
-                jobs, mp_context=context, initializer=_begin, initargs=(os.getpid(),)
-            )
-            futures = [pool.submit(_planned_in_process, task) for task in tasks]
-        for future in _finished(futures, interrupted):
-            point = future.result()
-            if interrupted() or point is None:
-                return
-            yield point
-    except BrokenProcessPool as error:
-        for process in workers():
-            process.kill()  # it may wait for ever for what the one that ended had locked
-        if not interrupted():  # by a signal that all processes got
-            raise MachineError(_ENDED, _FEWER) from error
-    finally:
-        for process in workers():
-            process.terminate()  # it notes this, and ends
-        if pool is not None:
-            pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _started(jobs: int) -> Iterator[None]:
-    """Say in words why processes cannot be started."""
-    try:
-        yield
-    except OSError as error:
-        reason = f"{jobs} processes cannot be started here: {os_reason(error)}"
-        raise MachineError(reason, "sweep with fewer --jobs, or without") from error
-
-
-def _finished(
-    futures: "Sequence[Future[SweepPoint | None]]", interrupted: Callable[[], bool]
-) -> "Iterator[Future[SweepPoint | None]]":
-    """Yield what is done, and look for an interrupt now and then."""
-    left = set(futures)
-    while left and not interrupted():
+    left = iter(tasks)
+    with started(range(jobs), _plan_points, _FEWER) as workers:
+        busy = set(workers.numbers)
         try:
-            for future in as_completed(left, timeout=_LOOK_EVERY):
-                left.discard(future)
-                yield future
-        except TimeoutError:
-            continue
+            for number in workers.numbers:
+                workers.send(number, next(left))
+            while busy and not interrupted():
+                for number, point in workers.heard(busy, _LOOK_EVERY):
+                    if interrupted():
+                        return
+                    if not isinstance(point, SweepPoint):
+                        raise MachineError(_ENDED, _FEWER)
+                    yield point
+                    task = next(left, None)
+                    if task is None:
+                        busy.discard(number)
+                    else:
+                        workers.send(number, task)
+        except OSError as error:  # it took nothing more
+            if not interrupted():  # by a signal that all processes got
+                raise MachineError(_ENDED, _FEWER) from error
+        finally:
+            workers.end(_GRACE)
 
 
-def _begin(parent: int) -> None:
-    """Prepare a process of the pool."""
-    end_with(parent)
-    _told.append(told_by_another())
-
-
-def _planned_in_process(task: _PointTask) -> SweepPoint | None:
-    """Plan a point in a process of the pool; None: it was stopped."""
-    (told,) = _told
-    point = None if told() else _planned_point(task, told)
-    return None if told() else point
+def _plan_points(number: int, leader: Connection, told: Callable[[], bool]) -> None:
+    """Plan the points that are sent, one after the other, in a process of its own."""
+    del number
+    while not told():
+        point = _planned_point(leader.recv(), told)
+        if not told():
+            leader.send(point)
 
 
 def _planned_point(task: _PointTask, interrupted: Callable[[], bool]) -> SweepPoint:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from costmodel.base.errors import PlannerError
-from planner.environment.children import python_command
+from planner.environment.processes import python_command
 from planner.files.plans import PlanFile, dump_plan_file, plan_text
 from planner.validation.job import Job, RankResult, read_results
 

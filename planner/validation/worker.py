@@ -18,8 +18,8 @@ from planner.calibration.device import open_device
 from planner.calibration.machine import cache_bytes
 from planner.calibration.measuring import Measurer
 from planner.calibration.points import read_point
-from planner.environment.children import end_now
 from planner.environment.cores import CoreWatch, pin_to_core
+from planner.environment.processes import end_now
 from planner.files.plans import PlanFile, load_plan_file
 from planner.validation.batches import make_batches
 from planner.validation.job import NUM_BATCHES, Block, Job, RankResult, write_results

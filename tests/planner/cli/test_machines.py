@@ -106,12 +106,8 @@ def test_nothing_can_be_written_at_all() -> None:
         done = shell('exec "$@"', *printed, *options, script=READ_ONLY + SCRIPT)
         assert done.returncode == 0, done.stderr
     grid = ("sweep", "tables.yaml", "--gpus", "2,4", "--hardware", "h100-sxm", "--jobs", "2")
-    done = shell('exec "$@"', *grid, script=READ_ONLY + SCRIPT)
-    assert done.returncode == 3
-    assert done.stderr.splitlines() == [
-        "error: 2 processes cannot be started here: read-only file system",
-        "  hint: sweep with fewer --jobs, or without",
-    ]
+    done = shell('exec "$@"', *grid, "--time-limit", "0.2", script=READ_ONLY + SCRIPT)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.usefixtures("directory")

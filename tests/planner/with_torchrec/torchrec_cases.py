@@ -31,7 +31,7 @@ from torchrec.modules.mc_modules import (
 )
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from planner.environment.children import end_now
+from planner.environment.processes import end_now
 from planner.torchrec import IterationTimePlanner, Solution
 
 TYPES = (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from needed import needs_proc
 
-from planner.environment.children import python_command, safe_path
+from planner.environment.processes import _safe_path, python_command
 
 pytestmark = pytest.mark.slow
 
@@ -119,7 +119,7 @@ def test_nothing_of_the_working_directory_is_run(directory: Path, options: tuple
 
 
 def test_a_module_is_run_as_python_does(tmp_path: Path) -> None:
-    assert python_command("json.tool")[1:4] == ["-P", "-m", "planner.environment.children"]
+    assert python_command("json.tool")[1:4] == ["-P", "-m", "planner.environment.processes"]
     (tmp_path / "a.json").write_text("[1]")
     done = subprocess.run(  # noqa: S603 - our own
         python_command("json.tool", str(tmp_path / "a.json")), capture_output=True, check=True
@@ -132,7 +132,7 @@ def test_the_environment_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
         if before is not None:
             monkeypatch.setenv("PYTHONSAFEPATH", before)
-        with safe_path():
+        with _safe_path():
             assert os.environ["PYTHONSAFEPATH"] == "1"
         assert os.environ.get("PYTHONSAFEPATH") == before
 
