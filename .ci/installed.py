@@ -14,9 +14,19 @@ import costmodel
 import planner
 import sharders
 
-EXTRAS = {"fbgemm_gpu", "matplotlib", "optuna", "pyarrow", "pytest", "torch", "torchrec"}
+EXTRAS = {
+    "fbgemm_gpu",
+    "matplotlib",
+    "optuna",
+    "pulp",
+    "pyarrow",
+    "pytest",
+    "scipy",
+    "torch",
+    "torchrec",
+}
 """What modules may miss: packages of extras that are not installed here."""
-NEEDED = ("click", "highspy", "numpy", "pulp", "pydantic", "PyYAML", "rich", "scipy")
+NEEDED = ("click", "highspy", "numpy", "pydantic", "PyYAML", "rich")
 """What the wheel alone brings along."""
 PLAN = "plan.json"
 

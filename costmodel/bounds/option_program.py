@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.solver import quiet_solver
 from costmodel.base.units import Seconds
 
 Array = NDArray[np.float64]
@@ -121,8 +122,7 @@ class OptionProgram:
         program.row_lower_ = np.append(np.ones(self._num_tables), -highspy.kHighsInf)
         program.row_upper_ = np.append(np.ones(self._num_tables), most_memory)
         program.a_matrix_.start_ = np.zeros(self._first + 1, dtype=np.int32)
-        self._solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-        self._solver.setOptionValue("output_flag", False)  # noqa: FBT003 -- highspy's signature
+        self._solver = quiet_solver()
         self._solver.setOptionValue("simplex_dual_edge_weight_strategy", DEVEX)
         self._solver.setOptionValue("simplex_primal_edge_weight_strategy", DEVEX)
         self._solver.passModel(program)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from costmodel.base.errors import InputError, MissingDependencyError, Problem
+from costmodel.base.errors import InputError, Problem
 from planner.cli.options import Parsed, output_options, refuse_given
 from planner.cli.values import FILE, HARDWARE, WRITTEN
 from planner.environment.interrupts import interrupted_code
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from planner.calibration.session import Calibration, Request
 
 _OPTIMIZERS = ("sgd", "rowwise_adagrad", "adagrad", "adam", "partial_rowwise_adam")
-_NEEDED = (("torch", "torchrec"), ("fbgemm_gpu", "torchrec"))
-"""Packages that measuring needs, and the extras that bring them."""
+_NEEDED = ("torch", "fbgemm_gpu", "scipy")
+"""Packages that measuring needs."""
 
 
 def _minutes(text: str) -> float:
@@ -163,13 +163,11 @@ def _check_file(path: str, hint: str, *, force: bool) -> None:
 
 def _check(path: str, *, force: bool) -> None:
     """Raise what would stop the run, before anything is measured."""
-    from importlib.util import find_spec
+    from planner.environment.extras import require
 
     hint = "--force overwrites it from what was measured; --remeasure, too, measures it all"
     _check_file(path, hint, force=force)
-    for package, extra in _NEEDED:
-        if find_spec(package) is None:
-            raise MissingDependencyError(package, "planner calibrate", extra)
+    require("planner calibrate", "torchrec", *_NEEDED)
 
 
 def _request(

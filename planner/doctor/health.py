@@ -16,9 +16,7 @@ _NEEDED = {
     "rich": "rich",
     "PyYAML": "yaml",
     "pydantic": "pydantic",
-    "scipy": "scipy",
     "highspy": "highspy",
-    "pulp": "pulp",
 }
 """Packages, and the modules that are imported of them."""
 _OPTIONAL = {
@@ -27,8 +25,10 @@ _OPTIONAL = {
     "vl-convert-python": ("vl_convert", "page", "pages (`--html`)"),
     "altair": ("altair", "page", "charts in notebooks"),
     "pandas": ("pandas", "notebook", "data frames"),
+    "pulp": ("pulp", "search", "the sharders `ilp` and `lns`"),
     "optuna": ("optuna", "search", "the sharder `optuna`"),
     "cmaes": ("cmaes", "search", "the sharder `optuna`"),
+    "scipy": ("scipy", "inspect", "`inspect`, calibrating and validating"),
     "pyarrow": ("pyarrow", "inspect", "`inspect` of Parquet files"),
 }
 """Likewise, with the extra that brings them, and what they are for."""

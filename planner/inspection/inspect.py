@@ -8,6 +8,7 @@ from typing import Any
 from costmodel.base.errors import InputError, Problem, suggestion
 from costmodel.domain.workload import Workload
 from costmodel.inputs.distribution import InputDistribution
+from planner.environment.extras import require
 from planner.files.disk import read_text, source_name
 from planner.files.source import parse_yaml
 from planner.files.workload import workload_from_document
@@ -64,8 +65,11 @@ def inspect(
     ------
     InputError
         The file is not one of recorded ids, or does not fit the workload.
+    MissingDependencyError
+        SciPy, which fits laws to counts, is not installed.
 
     """
+    require("`planner inspect`", "inspect", "scipy")
     samples = read_samples(path)
     source = source_name(path)
     size = _batch_samples(samples, batch_samples, source)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import inf
 
 from costmodel.base.units import Seconds
-from planner.environment.torchrec_presence import require_torchrec
+from planner.environment.extras import require_torchrec
 from planner.planned.report import Baseline
 from planner.search.one_sharder import run_sharder
 from planner.search.plugins import TORCHREC, load_sharder

@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
 from costmodel.base.errors import MissingDependencyError, PluginError, UnknownNameError
-from planner.environment.torchrec_presence import require_torchrec, torchrec_installed
+from planner.environment.extras import require_torchrec, torchrec_installed
 from sharders import SHARDERS
 from sharders.problem.sharding_problem import Sharder
 

@@ -9,7 +9,7 @@ Torch and torchrec are imported when the first name is asked for.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from planner.environment.torchrec_presence import require_torchrec
+from planner.environment.extras import require_torchrec
 
 if TYPE_CHECKING:
     from planner.torchrec.factory import read_factory

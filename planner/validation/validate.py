@@ -8,7 +8,7 @@ from costmodel.domain.hardware import Device, HardwareProfile
 from costmodel.step.program_timeline import plan_timeline
 from costmodel.step.simulator import simulate
 from planner.calibration.records import Record
-from planner.environment.torchrec_presence import require_torchrec
+from planner.environment.extras import require_torchrec
 from planner.files.plans import PlanFile, topology_of
 from planner.validation.checks import check_machine, check_same_job, check_workload
 from planner.validation.job import Job

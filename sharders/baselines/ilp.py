@@ -11,6 +11,7 @@ from costmodel.domain.plan import ShardingPlan, ShardingType
 from sharders.annealing.polish import LAST_DESCENTS, Polisher
 from sharders.baselines.ilp_model import IlpModel, ProgramSolution
 from sharders.baselines.ilp_relaxation import option_shares
+from sharders.baselines.solvers import Limits, check_pulp
 from sharders.greedy.cost_greedy import CostGreedy, place_by_load
 from sharders.greedy.few_types import is_small, plans_of_few_types
 from sharders.problem.option_costs import OptionCosts
@@ -22,7 +23,6 @@ from sharders.problem.sharding_problem import (
     SearchStatus,
     ShardingProblem,
 )
-from sharders.problem.solvers import Limits
 
 MOST_VARIABLES = 6000
 """Binaries up to which HiGHS finds better plans than rounding does, within a minute (measured on
@@ -61,6 +61,7 @@ class Ilp:
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Solve until the gap is closed or the time is up."""
+        check_pulp("ilp")
         start = CostGreedy().shard(problem, replace(budget, max_evaluations=_most(budget)), rng)
         best, status = start, SearchStatus.LIMIT
         polisher = Polisher(problem, budget, start.evaluated)

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable
+from sharders.baselines.solvers import Limits, solve
 from sharders.problem.option_costs import OptionCost, OptionCosts
 from sharders.problem.options import TableOption, make_plan, make_sharding, option_of
 from sharders.problem.placement import option_bytes
 from sharders.problem.sharding_problem import ShardingProblem
-from sharders.problem.solvers import Limits, solve
 
 if TYPE_CHECKING:
     import pulp

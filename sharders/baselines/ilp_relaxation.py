@@ -1,7 +1,7 @@
 """The program of ``ilp_model`` without ranks, and with fractions of options: small at any scale."""
 
 from sharders.baselines.ilp_model import IlpModel
-from sharders.problem.solvers import Limits, solve, weighted_sum
+from sharders.baselines.solvers import Limits, solve, weighted_sum
 
 HEADROOM = 0.97
 """Share of all memory that a relaxed plan may use: whole shards do not fill ranks evenly."""

@@ -9,6 +9,7 @@ from costmodel.base.units import Seconds
 from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
 from sharders.annealing.polish import Polisher
 from sharders.baselines.neighbourhood import Neighbourhoods
+from sharders.baselines.solvers import Limits, check_pulp
 from sharders.baselines.starts import starting_plans
 from sharders.problem.option_costs import OptionCosts
 from sharders.problem.sharding_problem import (
@@ -18,7 +19,6 @@ from sharders.problem.sharding_problem import (
     SearchStatus,
     ShardingProblem,
 )
-from sharders.problem.solvers import Limits
 
 FREE_TABLES = 10
 FREE_RANKS = 4
@@ -52,6 +52,7 @@ class LargeNeighbourhood:
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Solve programs until nothing better is found for a while, or the budget is spent."""
+        check_pulp("lns")
         starts, evaluated = starting_plans(problem, budget, rng)
         search = _NeighbourhoodSearch(problem, budget, rng, evaluated)
         search.state.start(starts[0][1])

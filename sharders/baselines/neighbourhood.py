@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from costmodel.domain.plan import ShardingType
 from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
+from sharders.baselines.solvers import Limits, solve, weighted_sum
 from sharders.problem.option_costs import OptionCosts
 from sharders.problem.options import TableOption, make_sharding, places
 from sharders.problem.placement import option_bytes
-from sharders.problem.solvers import Limits, solve, weighted_sum
 
 if TYPE_CHECKING:
     import pulp

@@ -8,10 +8,10 @@ from planner.examples import example_problem, example_workload
 from sharders.annealing.polish import TOGETHER, Polisher
 from sharders.baselines.ilp import Ilp
 from sharders.baselines.lns import LargeNeighbourhood
+from sharders.baselines.solvers import Limits
 from sharders.greedy.one_pass import LookupGreedy
 from sharders.lp.lp import Lp
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
-from sharders.problem.solvers import Limits
 
 LOOKS = 3
 

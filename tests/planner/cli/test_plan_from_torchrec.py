@@ -126,7 +126,7 @@ def test_without_torchrec_it_says_what_to_install(
     run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from planner import torchrec
-    from planner.environment import torchrec_presence as presence
+    from planner.environment import extras as presence
 
     monkeypatch.setattr(presence, "find_spec", lambda _: None)
     monkeypatch.delitem(torchrec.__dict__, "read_factory", raising=False)

@@ -103,7 +103,7 @@ def test_without_torchrec_it_says_what_to_install(
     run: Command, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     from planner import torchrec
-    from planner.environment import torchrec_presence as presence
+    from planner.environment import extras as presence
 
     monkeypatch.setattr(presence, "find_spec", lambda _: None)
     for name in ("export_plan", "import_plan"):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from costmodel.base.errors import InputError, MissingDependencyError
+from planner.inspection.inspect import inspect
 from planner.inspection.reading import read_samples
 from planner.inspection.samples import RecordedIds
 
@@ -369,3 +370,9 @@ def test_what_is_no_ids_is_named_with_its_type(tmp_path: Path) -> None:
         read_samples(tmp_path / "x.parquet")
     said = str(caught.value)
     assert "baskets (list<element: list<element: int64>>), score (double)" in said
+
+
+def test_without_scipy_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.environment.extras.find_spec", lambda _: None)
+    with pytest.raises(MissingDependencyError, match="needs `scipy`"):
+        inspect(tmp_path / "ids.npz")

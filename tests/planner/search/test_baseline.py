@@ -8,7 +8,7 @@ from needed import needs_torchrec
 
 from costmodel.base.errors import InfeasibleError, MissingDependencyError, UnknownNameError
 from planner import plan
-from planner.environment import torchrec_presence as presence
+from planner.environment import extras as presence
 from planner.planned.report import Baseline
 from planner.search import baseline
 from planner.search.baseline import DEFAULT_BASELINE, NONE, check_baseline, find_baseline

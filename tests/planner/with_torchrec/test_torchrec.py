@@ -5,7 +5,7 @@ import pytest
 
 from costmodel.base.errors import MissingDependencyError
 from planner import torchrec as integration
-from planner.environment import torchrec_presence as presence
+from planner.environment import extras as presence
 from planner.search.plugins import TORCHREC, load_sharder, sharder_names
 
 

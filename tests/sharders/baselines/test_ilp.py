@@ -13,11 +13,11 @@ from costmodel.memory.rank_memory import check_memory, fits
 from planner.examples import example_problem, example_workload
 from sharders.baselines.ilp import Ilp
 from sharders.baselines.ilp_model import IlpModel
+from sharders.baselines.solvers import Limits
 from sharders.greedy.cost_greedy import CostGreedy
 from sharders.problem.option_costs import OptionCosts
 from sharders.problem.options import make_plan, make_sharding
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
-from sharders.problem.solvers import Limits
 
 TYPES = (
     ShardingType.TABLE_WISE,

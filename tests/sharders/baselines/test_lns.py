@@ -9,11 +9,11 @@ from planner.examples import example_problem, example_workload
 from sharders.annealing.plan_editor import PlanEditor
 from sharders.baselines.lns import LargeNeighbourhood
 from sharders.baselines.neighbourhood import Neighbourhoods
+from sharders.baselines.solvers import Limits
 from sharders.greedy.cost_greedy import CostGreedy
 from sharders.problem.option_costs import OptionCosts
 from sharders.problem.options import TableOption, places
 from sharders.problem.sharding_problem import Budget, ShardingProblem
-from sharders.problem.solvers import Limits
 
 
 def _state(problem: ShardingProblem) -> PlanEditor:

@@ -1,9 +1,17 @@
 """Programs of pulp, solved by hand beside HiGHS."""
 
+import sys
+from random import Random
+
 import pulp
 import pytest
 
-from sharders.problem.solvers import Limits, solve, weighted_sum
+from costmodel.base.errors import MissingDependencyError
+from planner.examples import example_problem, example_workload
+from sharders.baselines.ilp import Ilp
+from sharders.baselines.lns import LargeNeighbourhood
+from sharders.baselines.solvers import Limits, solve, weighted_sum
+from sharders.problem.sharding_problem import Budget, Sharder
 
 
 def knapsack() -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
@@ -36,3 +44,14 @@ def test_solving_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     # HiGHS 1.16 prints its version, where commands print JSON
     solve(knapsack()[0], None, Limits())
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("name", "sharder"), [("ilp", Ilp()), ("lns", LargeNeighbourhood())])
+def test_without_pulp_its_sharders_say_which_extra_brings_it(
+    name: str, sharder: Sharder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pulp", None)
+    problem = example_problem(example_workload(2), world_size=2)
+    with pytest.raises(MissingDependencyError, match=f"`{name}` needs `pulp`") as caught:
+        sharder.shard(problem, Budget(), Random(0))
+    assert "[search]" in str(caught.value.hint)

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from costmodel.base.errors import MissingDependencyError
+from costmodel.base.solver import quiet_solver
 from costmodel.base.units import Seconds
 
 if TYPE_CHECKING:
@@ -19,6 +21,14 @@ class Limits:
     """Relative, between the best solution and the solver's bound."""
     max_nodes: int | None = None
     """Most nodes of the branch-and-bound tree: a limit that does not depend on the machine."""
+
+
+def check_pulp(sharder: str) -> None:
+    """Raise MissingDependencyError where no pulp is there, which a sharder's programs need."""
+    try:
+        import pulp  # noqa: F401 -- an extra brings it
+    except ImportError as error:
+        raise MissingDependencyError("pulp", f"the sharder `{sharder}`", "search") from error
 
 
 def solve(
@@ -45,7 +55,7 @@ def solve(
     import highspy
     import pulp
 
-    model = program.solverModel = _quiet_solver()
+    model = program.solverModel = quiet_solver()
     options = {
         "mip_rel_gap": limits.gap,
         "threads": 1,
@@ -67,28 +77,6 @@ def solve(
     optimal = model.getModelStatus() == highspy.HighsModelStatus.kOptimal
     bound = float(model.getInfo().mip_dual_bound)
     return (bound if bound > 0 else None), optimal
-
-
-def _quiet_solver() -> Any:  # noqa: ANN401 - a highspy.Highs
-    """Return a solver of HiGHS that prints nothing.
-
-    HiGHS 1.16 prints its version to standard output, before any JSON of ours, when a new solver
-    turns its callbacks on, which is before it can be given an option.
-    """
-    import highspy
-
-    silent = ("output_flag", False)
-
-    class QuietSolver(highspy.Highs):
-        def enableCallbacks(self) -> Any:  # noqa: ANN401, N802 - highspy's name and type
-            self.setOptionValue(*silent)
-            callbacks: Any = super()
-            return callbacks.enableCallbacks()
-
-    made: Any = QuietSolver
-    solver = made()
-    solver.setOptionValue(*silent)
-    return solver
 
 
 def _columns(program: "pulp.LpProblem") -> Sequence[Any]:
