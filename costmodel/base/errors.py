@@ -146,6 +146,13 @@ class SharderFailedError(PlannerError):
 
 
 def suggestion(name: str, choices: Sequence[str]) -> str | None:
-    """Return ``did you mean `x`?`` when one of the choices is close to the name."""
-    close = get_close_matches(name, choices, n=1)
-    return f"did you mean `{close[0]}`?" if close else None
+    """Return ``did you mean `x`?`` when choices begin with the name, or one is close to it.
+
+    In whatever case, as names are copied from elsewhere.
+    """
+    asked = name.casefold()
+    folded = {each.casefold(): each for each in choices}
+    begun = [each for each in folded if asked and each.startswith(asked)]
+    close = begun if 0 < len(begun) <= 2 else get_close_matches(asked, folded, n=1)
+    meant = " or ".join(f"`{folded[each]}`" for each in sorted(close, key=len))
+    return f"did you mean {meant}?" if close else None

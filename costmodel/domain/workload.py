@@ -39,6 +39,15 @@ class DataType(StrEnum):
         return 8 if self is DataType.INT8 else 0
 
 
+TORCH_TYPES = {
+    "float32": DataType.FP32,
+    "float16": DataType.FP16,
+    "half": DataType.FP16,
+    "bfloat16": DataType.BF16,
+}
+"""By torch's names."""
+
+
 _ELEMENT_BYTES = {
     DataType.FP32: 4,
     DataType.TF32: 4,

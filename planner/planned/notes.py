@@ -84,7 +84,7 @@ def notes_on(workload: Workload, topology: Topology) -> Iterator[str]:
             continue
         if data_type in asked:
             yield (
-                f"the profile of {gpu.name} has no speed of {data_type.value} units (only {older} "
+                f"the profile of {gpu.name} has no speed of {data_type.value} units ({older} "
                 f"have none): the {asked[data_type]} in {data_type.value} may be slower than "
                 "predicted, or not run"
             )

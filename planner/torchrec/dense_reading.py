@@ -59,8 +59,11 @@ class DenseReading:
             return "no dense part: the model has no parameters outside its tables"
         read = (
             f"the dense part was read from {self.num_read:,} of {self.num_parameters:,} dense "
-            f"parameters: {_layers_text(self.model)}; {_flops_text(self.flops)} of a rank's forward"
+            "parameters"
         )
+        if self.num_read:
+            flops = _flops_text(self.flops)
+            read += f": {_layers_text(self.model)}; {flops} of a rank's forward"
         if self.is_sure:
             return read
         doubts = list(self.otherwise)
@@ -141,14 +144,16 @@ def read_dense(
     )
 
 
-def dense_said(reading: DenseReading | None, training: DenseTraining) -> tuple[str, str]:
+def dense_said(
+    reading: DenseReading | None, training: DenseTraining, given: DenseModel | None
+) -> tuple[str, str]:
     """Return what to warn of, of a dense part that was read, and what to inform of; empty: nothing.
 
     What was read for sure is no warning; what is assumed of the training is, as it decides whether
-    tables are worth replicating.
+    tables are worth replicating. Where a dense model is given, none is read.
     """
     if reading is None:
-        return "", ""
+        return "" if given is None else training.beside(given), ""
     assumed = training.text(reading.model)
     if reading.is_sure:
         return assumed, reading.text

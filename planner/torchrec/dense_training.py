@@ -6,10 +6,15 @@ from typing import TypeAlias
 
 import torch
 from torch import nn
-from torchrec.distributed.planner.types import PlannerError
 
-from costmodel.domain.workload import DataType, DenseModel, Optimizer, OptimizerImplementation
-from planner.torchrec.error_types import INPUT_VALIDATION
+from costmodel.domain.workload import (
+    TORCH_TYPES,
+    DataType,
+    DenseModel,
+    Optimizer,
+    OptimizerImplementation,
+)
+from planner.torchrec.arguments import named, unknown
 
 ASSUMED_OPTIMIZER = Optimizer.ADAGRAD
 """What is assumed where nothing is told: it lies between SGD and Adam.
@@ -34,8 +39,15 @@ _OPTIMIZERS = {
 """Classes of torch and TorchRec, each as one with as much state for a parameter."""
 _HALF = {torch.float16: DataType.FP16, torch.bfloat16: DataType.BF16}
 
+_OPTIMIZER_NAMES = {each.value: each for each in Optimizer} | {
+    f"torch.optim.{name}": each for name, each in _OPTIMIZERS.items() if hasattr(torch.optim, name)
+}
+_PRECISIONS = {each.value: each for each in DataType} | TORCH_TYPES
+
 OptimizerGiven: TypeAlias = Optimizer | str | type[torch.optim.Optimizer] | torch.optim.Optimizer
-"""A name of a workload file's, or an optimizer of torch's or its class."""
+"""A name of a workload file's, or an optimizer of torch's, its class or the name of that."""
+PrecisionGiven: TypeAlias = DataType | str | torch.dtype
+"""A name of a workload file's, or a type of torch's or its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +60,7 @@ class DenseTraining:
 
     @classmethod
     def told(
-        cls, optimizer: OptimizerGiven | None, precision: DataType | str | None
+        cls, optimizer: OptimizerGiven | None, precision: PrecisionGiven | None
     ) -> "DenseTraining":
         """Return what a script says.
 
@@ -61,12 +73,10 @@ class DenseTraining:
         name, implementation = None, None
         if optimizer is not None:
             name, implementation = _optimizer(optimizer), _implementation(optimizer)
-        if precision is not None and precision not in set(DataType):
-            raise _unknown("precision", precision, list(DataType))
         return cls(
             optimizer=name,
             implementation=implementation,
-            precision=None if precision is None else DataType(precision),
+            precision=None if precision is None else named("precision", precision, _PRECISIONS),
         )
 
     def on(self, dense: DenseModel) -> DenseModel:
@@ -90,9 +100,31 @@ class DenseTraining:
             said.append(f"dense_optimizer {dense.optimizer} (between SGD and Adam)")
         if self.precision is None:
             said.append(f"precision {dense.precision}")
-        if not said:
-            return ""
-        return f"the dense part's training is not told, so assumed: {', '.join(said)}"
+        return _assumed(said)
+
+    def beside(self, dense: DenseModel) -> str:
+        """Return what a dense model that was given says otherwise, or not; empty: nothing."""
+        default = DenseModel()
+        settings = (
+            ("dense_optimizer", self.optimizer, dense.optimizer, default.optimizer),
+            ("precision", self.precision, dense.precision, default.precision),
+        )
+        said = [
+            f"{name} {own} (default of `dense`)"
+            for name, told, own, usual in settings
+            if told is None and own == usual
+        ]
+        overruled = [
+            f"{name} {told}, where `dense` says {own}"
+            for name, told, own, usual in settings
+            if told is not None and own not in {told, usual}
+        ]
+        taken = [f"taken of the dense part's training: {'; '.join(overruled)}"] if overruled else []
+        return "\n".join([*taken, *filter(None, [_assumed(said)])])
+
+
+def _assumed(said: Sequence[str]) -> str:
+    return f"the dense part's training is not told, so assumed: {', '.join(said)}" if said else ""
 
 
 def assumed_precision(layers: Iterable[nn.Linear]) -> DataType:
@@ -106,14 +138,11 @@ def assumed_precision(layers: Iterable[nn.Linear]) -> DataType:
 
 def _optimizer(given: OptimizerGiven) -> Optimizer:
     if isinstance(given, str):
-        if given not in set(Optimizer):
-            raise _unknown("dense_optimizer", given, list(Optimizer))
-        return Optimizer(given)
+        return named("dense_optimizer", given, _OPTIMIZER_NAMES)
     kind = given if isinstance(given, type) else type(given)
     name = next((each.__name__ for each in kind.__mro__ if each.__name__ in _OPTIMIZERS), None)
     if name is None:
-        classes = [f"torch.optim.{each}" for each in _OPTIMIZERS if hasattr(torch.optim, each)]
-        raise _unknown("dense_optimizer", kind.__name__, [*Optimizer, *classes])
+        raise unknown("dense_optimizer", kind.__name__, _OPTIMIZER_NAMES)
     if name == "SGD" and _setting(given, "momentum"):
         return Optimizer.ADAGRAD  # one number of state for a parameter, as momentum is
     return _OPTIMIZERS[name]
@@ -130,8 +159,3 @@ def _implementation(given: OptimizerGiven) -> OptimizerImplementation | None:
 def _setting(given: OptimizerGiven, name: str) -> object:
     defaults = given.defaults if isinstance(given, torch.optim.Optimizer) else {}
     return defaults.get(name)
-
-
-def _unknown(argument: str, given: object, accepted: Sequence[object]) -> PlannerError:
-    there = ", ".join(map(str, accepted))
-    return PlannerError(f"unknown {argument} `{given}`; accepted are {there}", INPUT_VALIDATION)

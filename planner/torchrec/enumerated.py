@@ -97,7 +97,7 @@ def _listed(
 ) -> dict[str, list[ShardingOption]]:
     """Return what an enumerator lists, by module path and table."""
     try:
-        options = enumerator.enumerate(module=module, sharders=list(sharders))
+        options = list(enumerator.enumerate(module=module, sharders=list(sharders)))
     except _RAISED as error:
         raise PlannerError(
             f"the enumerator, {type(enumerator).__name__}, fails for this model: "
@@ -181,6 +181,8 @@ def _unheeded(options: Sequence[ShardingOption], local_batch_size: int) -> Itera
         yield f"its batch size: {local_batch_size}, the planner's, is planned for"
     if any(each.dependency for each in options):
         yield "tables that it makes depend on each other may be placed apart"
+    if any(shard.rank is not None for each in options for shard in each.shards):
+        yield "ranks that it gives shards are not kept"
 
 
 def _rows(option: ShardingOption) -> int | None:

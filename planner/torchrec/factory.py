@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
-from inspect import signature
+from inspect import iscoroutinefunction, signature
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
@@ -17,9 +17,9 @@ from torchrec.distributed.planner.types import PlannerError as TorchRecError
 from torchrec.distributed.sharding_plan import get_default_sharders
 
 from costmodel.base.errors import InputError, Problem
-from costmodel.domain.workload import DataType, DenseModel, EmbeddingTable, Workload
+from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
 from planner.torchrec.dense_reading import dense_said
-from planner.torchrec.dense_training import DenseTraining, OptimizerGiven
+from planner.torchrec.dense_training import DenseTraining, OptimizerGiven, PrecisionGiven
 from planner.torchrec.exchange import DEVICE, placed
 from planner.torchrec.model_reading import ModelTables, read_model
 from planner.torchrec.modules import ModelReading
@@ -35,7 +35,7 @@ def read_factory(
     *,
     dense: DenseModel | None = None,
     dense_optimizer: OptimizerGiven | None = None,
-    precision: DataType | str | None = None,
+    precision: PrecisionGiven | None = None,
     say: Callable[[str], None] = _LOGGER.warning,
 ) -> tuple[Workload, dict[str, Any]]:
     """Return the workload of the model that ``module:function`` returns, and its tables' places.
@@ -67,7 +67,7 @@ def read_factory(
         raise _refused(spec, str(error)) from error
     if read is None or not read.tables:
         raise _refused(spec, "it has no embedding tables that a cost model knows")
-    warned, known = dense_said(read.dense_reading, training)
+    warned, known = dense_said(read.dense_reading, training, dense)
     if warned:
         say(f"warning: {warned}")
     if known:
@@ -95,11 +95,11 @@ def _allowed(model: ModelTables) -> Iterator[EmbeddingTable]:
 def _made(spec: str, factory: Callable[[], object]) -> object:
     try:
         return factory()
-    except Exception as error:  # whatever it is, it is the user's code that raised it
+    except (Exception, SystemExit) as error:  # whatever it is, the user's code raised it
         raise _refused(spec, f"it raised {_one_line(error)}") from error
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     """Return an error's type and first line, and where in the user's code it was raised.
 
     The place is in the outermost frame that is neither of this file nor of Python's imports: the
@@ -121,10 +121,12 @@ def _factory(spec: str) -> Callable[[], object]:
             found = getattr(importlib.import_module(module), function, None)
         except ModuleNotFoundError as error:
             raise _refused(spec, f"no module `{error.name}` is found") from error
-        except Exception as error:  # as when it is called
+        except (Exception, SystemExit) as error:  # as when it is called
             raise _refused(spec, f"importing it raised {_one_line(error)}") from error
     if not callable(found):
         raise _refused(spec, f"`{module}` has no function `{function}`")
+    if iscoroutinefunction(found):
+        raise _refused(spec, "it is async: a function that is not can await it with asyncio.run")
     try:
         signature(found).bind()
     except TypeError as error:

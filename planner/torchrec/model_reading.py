@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 from torchrec import optim
-from torchrec.distributed.planner.types import PlannerError, PlannerErrorType
+from torchrec.distributed.planner.types import PlannerError
 from torchrec.modules.embedding_modules import EmbeddingCollection
 
 from costmodel.domain.plan import ComputeKernel, ShardingType
@@ -29,7 +29,7 @@ from planner.torchrec.modules import (
     on_device,
     table_configs,
 )
-from planner.torchrec.overlooked import check_ids
+from planner.torchrec.overlooked import check_ids, nothing_left
 from planner.torchrec.plans import TableLocation
 from planner.torchrec.table_reads import table_reads
 
@@ -270,7 +270,7 @@ def sharding_choices(
     """Return the sharding types and kernels that are planned of a table (``planned_kernels``)."""
     offered = offered_kernels(found, compute_device)
     if not offered:
-        raise _nothing_left(found, compute_device, name)
+        raise nothing_left(found, compute_device, name)
     return planned_kernels(offered)
 
 
@@ -339,27 +339,6 @@ def _without_guarded(
     if found.listed is None and "FeatureProcessed" in type(found.module).__name__:
         kept = {kind: kernels for kind, kernels in kept.items() if not kind.splits_rows}
     return kept or choices
-
-
-def _nothing_left(found: FoundTable, compute_device: str, name: str) -> PlannerError:
-    constraint, offered = found.constraint, found.offered(compute_device)
-    who = "the enumerator" if found.listed is not None else type(found.sharder).__name__
-    if not offered:
-        return PlannerError(
-            f"table `{name}` cannot be sharded: on {compute_device} {who} offers no sharding type; "
-            "plan for another device, or without this sharder",
-            PlannerErrorType.STRICT_CONSTRAINTS,
-        )
-    there = "; ".join(f"{kind} ({', '.join(sorted(each))})" for kind, each in offered.items())
-    types = getattr(constraint, "sharding_types", None) or ["any"]
-    kernels = getattr(constraint, "compute_kernels", None) or ["any"]
-    return PlannerError(
-        f"table `{name}` cannot be sharded: its constraints allow sharding types "
-        f"{', '.join(map(str, types))} with kernels {', '.join(map(str, kernels))}; "
-        f"on {compute_device} {who} offers {there}, of which `dense` suits "
-        "data_parallel only",
-        PlannerErrorType.STRICT_CONSTRAINTS,
-    )
 
 
 def _pooling(config: object) -> Pooling:

@@ -36,13 +36,17 @@ def to_batches(given: Iterable[SampleBatch] | None) -> tuple[KeyedJaggedTensor, 
     Raises
     ------
     torchrec.distributed.planner.types.PlannerError
-        It gives a single one, or something else.
+        It gives a single one, or something else, or features that cannot be counted.
 
     """
     listed = () if given is None else given
     if isinstance(listed, KeyedJaggedTensor | Mapping | str) or not isinstance(listed, Iterable):
         raise _no_batches(type(given).__name__)
-    return tuple(map(_to_features, listed))
+    batches = list(map(_to_features, listed))
+    some = tuple(each for each in batches if each.stride())
+    if batches and not some:
+        raise PlannerError("sample_batches have no sample", INPUT_VALIDATION)
+    return some
 
 
 def tells_of(batch: KeyedJaggedTensor, feature_names: Iterable[str]) -> bool:
@@ -56,9 +60,25 @@ def _to_features(batch: SampleBatch) -> KeyedJaggedTensor:
     if isinstance(given, Mapping):
         features = _joined([each for each in given.values() if isinstance(each, KeyedJaggedTensor)])
     if isinstance(features, KeyedJaggedTensor):
+        _check(features)
         return features
     where = "" if given is batch else f", whose sparse_features are a {type(given).__name__}"
     raise _no_batches(f"list of {type(batch).__name__}{where}")
+
+
+def _check(features: Any) -> None:  # noqa: ANN401 - a KeyedJaggedTensor
+    names, ids = list(features.keys()), features.values()
+    twice = [name for name in names if names.count(name) > 1]
+    num_told = int(features.lengths().sum())
+    if twice:
+        problem = f"feature `{twice[0]}` twice in a batch: give it once, with the ids of one table"
+    elif ids.is_floating_point():
+        problem = f"ids of type {ids.dtype}: give whole numbers"
+    elif num_told != ids.numel():
+        problem = f"{ids.numel():,} ids, where the lengths come to {num_told:,}"
+    else:
+        return
+    raise PlannerError(f"sample_batches have {problem}", INPUT_VALIDATION)
 
 
 def _no_batches(got: str) -> PlannerError:

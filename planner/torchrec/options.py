@@ -209,11 +209,18 @@ def called_back(
 
     """
     for callback in callbacks:
-        returned: object = callback(options)
+        name = getattr(callback, "__name__", type(callback).__name__)
+        returned: object = callback(list(options))
         if not isinstance(returned, list):
-            name = getattr(callback, "__name__", type(callback).__name__)
             raise PlannerError(
                 f"callback `{name}` returned a {type(returned).__name__}, not a list of options",
+                INPUT_VALIDATION,
+            )
+        left = {option.fqn for option in returned}
+        lost = [option.fqn for option in options if option.fqn not in left]
+        if lost:
+            raise PlannerError(
+                f"callback `{name}` returned no option of table `{lost[0]}`: a plan has all",
                 INPUT_VALIDATION,
             )
         options = returned

@@ -5,10 +5,12 @@ of which no table is predicted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-from torchrec.distributed.planner.types import PlannerError
+from torchrec.distributed.planner.types import PlannerError, PlannerErrorType
 
+from costmodel.base.errors import suggestion
 from planner.show.format import count
 from planner.torchrec.error_types import INPUT_VALIDATION
 from planner.torchrec.modules import FoundTable
@@ -105,6 +107,34 @@ def _unseen(features: Sequence[str], lengths: Mapping[str, int]) -> Iterator[tup
 
 def _quoted(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
+
+
+def nothing_left(found: FoundTable, compute_device: str, name: str) -> PlannerError:
+    """Return the error of a table that its constraints leave nothing of what is offered."""
+    constraint, offered = found.constraint, found.offered(compute_device)
+    who = "the enumerator" if found.listed is not None else type(found.sharder).__name__
+    if not offered:
+        return PlannerError(
+            f"table `{name}` cannot be sharded: on {compute_device} {who} offers no sharding type; "
+            "plan for another device, or without this sharder",
+            PlannerErrorType.STRICT_CONSTRAINTS,
+        )
+    by_kernels: dict[str, list[str]] = {}
+    for kind, each in offered.items():
+        by_kernels.setdefault(", ".join(sorted(each)), []).append(kind)
+    there = "; ".join(f"{', '.join(kinds)} ({each})" for each, kinds in by_kernels.items())
+    types = getattr(constraint, "sharding_types", None) or ["any"]
+    kernels = getattr(constraint, "compute_kernels", None) or ["any"]
+    known = {*offered, *chain(*offered.values())}
+    strange = [str(each) for each in (*types, *kernels) if each not in {*known, "any"}]
+    meant = [suggestion(each.rpartition(".")[2], sorted(known)) for each in strange]
+    return PlannerError(
+        f"table `{name}` cannot be sharded: its constraints allow sharding types "
+        f"{', '.join(map(str, types))} with kernels {', '.join(map(str, kernels))}; "
+        f"on {compute_device} {who} offers {there}, of which `dense` suits "
+        f"data_parallel only{''.join(f'; {each}' for each in meant if each)}",
+        PlannerErrorType.STRICT_CONSTRAINTS,
+    )
 
 
 def left_out(

@@ -5,11 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
-from torchrec.distributed.planner.types import (
-    ParameterConstraints,
-    PlannerError,
-    StorageReservation,
-)
+from torchrec.distributed.planner.types import PlannerError, StorageReservation
 from torchrec.distributed.planner.types import Topology as TorchRecTopology
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
@@ -17,49 +13,12 @@ from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.workload import DenseModel, Pipeline, Workload
 from planner.torchrec.dense_training import DenseTraining
-from planner.torchrec.error_types import INPUT_VALIDATION, refusing
+from planner.torchrec.error_types import refusing
 from planner.torchrec.model_reading import ModelTables, read_model
 from planner.torchrec.modules import Kernels, ModelReading, find_tables
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.other_tables import OtherTables, only_tables, plan_other_tables
 from planner.torchrec.topology import check_weights, device_bytes, to_topology, with_usable
-
-
-def to_pipeline(pipeline: Pipeline | str) -> Pipeline:
-    """Return a pipeline, which may be given by its name.
-
-    Raises
-    ------
-    torchrec.distributed.planner.types.PlannerError
-        There is none of this name.
-
-    """
-    if pipeline not in set(Pipeline):
-        raise PlannerError(
-            f"unknown pipeline `{pipeline}`; there are {', '.join(Pipeline)}", INPUT_VALIDATION
-        )
-    return Pipeline(pipeline)
-
-
-def checked_constraints(
-    given: Mapping[str, ParameterConstraints | None],
-) -> dict[str, ParameterConstraints]:
-    """Return what is said of tables, without those of which nothing is.
-
-    Raises
-    ------
-    torchrec.distributed.planner.types.PlannerError
-        Something else is given, such as a dict, whose fields nothing would look up.
-
-    """
-    for name, each in given.items():
-        if each is not None and not isinstance(each, ParameterConstraints):
-            raise PlannerError(
-                f"constraints of `{name}` must be ParameterConstraints, got "
-                f"{type(each).__name__}: ParameterConstraints(sharding_types=[...])",
-                INPUT_VALIDATION,
-            )
-    return {name: each for name, each in given.items() if each is not None}
 
 
 def overlapping(pipeline: Pipeline, constraints: Mapping[str, Any]) -> Pipeline:

@@ -30,14 +30,15 @@ from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile
-from costmodel.domain.workload import DataType, DenseModel, Pipeline
+from costmodel.domain.workload import DenseModel, Pipeline
 from costmodel.memory.storage import RESERVE_SHARE
 from planner.planned.notes import untrained
 from planner.search.plugins import AUTO
 from planner.search.search import Search
+from planner.torchrec.arguments import check_arguments, to_pipeline
 from planner.torchrec.collective import Question, plan_together, shared_question
 from planner.torchrec.dense_reading import dense_said
-from planner.torchrec.dense_training import DenseTraining, OptimizerGiven
+from planner.torchrec.dense_training import DenseTraining, OptimizerGiven, PrecisionGiven
 from planner.torchrec.enumerated import limited
 from planner.torchrec.error_types import INPUT_VALIDATION
 from planner.torchrec.ignored import Said, looked_over, on_replicas
@@ -46,12 +47,7 @@ from planner.torchrec.modules import FoundTable, constraints_by_name, every_tabl
 from planner.torchrec.observed_inputs import SampleBatch, to_batches
 from planner.torchrec.options import called_back, chosen_options, loaded_options
 from planner.torchrec.other_tables import merged
-from planner.torchrec.plan_request import (
-    PlanRequest,
-    checked_constraints,
-    overlapping,
-    to_pipeline,
-)
+from planner.torchrec.plan_request import PlanRequest, overlapping
 from planner.torchrec.solving import PlanOutcome, Solution, planned_around, retimed
 from planner.torchrec.topology import current_topology, resolve_profile
 
@@ -113,7 +109,8 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
     precision
         Of the dense layers (``bf16``: such an autocast); untold, weights' own or torch's setting.
     pipeline
-        How the training loop overlaps batches: a ``planner.Pipeline``, or its name. Constraints
+        How the training loop overlaps batches: a ``planner.Pipeline``, its name, or TorchRec's
+        class or its name. Constraints
         with a ``prefetch_pipeline`` in their ``cache_params`` make TrainPipelineSparseDist the
         prefetching one.
     gradient_accumulation_steps
@@ -152,12 +149,13 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         seed: int = 0,
         dense: DenseModel | None = None,
         dense_optimizer: OptimizerGiven | None = None,
-        precision: DataType | str | None = None,
-        pipeline: Pipeline | str = Pipeline.SPARSE_DIST,
+        precision: PrecisionGiven | None = None,
+        pipeline: Pipeline | str | type = Pipeline.SPARSE_DIST,
         gradient_accumulation_steps: int = 1,
         restore_site: int | None = None,
         replicate: bool | None = None,
     ) -> None:
+        check_arguments(locals())
         topology = topology or current_topology()
         super().__init__(
             topology=topology,
@@ -167,7 +165,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             storage_reservation=storage_reservation
             or FixedPercentageStorageReservation(RESERVE_SHARE),
             stats=stats or [],
-            constraints=checked_constraints(constraints or {}),
+            constraints={name: each for name, each in (constraints or {}).items() if each},
             debug=debug,
             callbacks=callbacks,
         )
@@ -179,7 +177,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             "partitioner": partitioner,
             "performance_model": performance_model,
         }
-        self._plan_loader = plan_loader
+        self.plan_loader = plan_loader
         self._search = Search(seed=seed, time_limit=timeout_seconds or Search().time_limit)
         profile, name = resolve_profile(hardware, topology.compute_device)
         self._batches = to_batches(sample_batches)
@@ -367,7 +365,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         """Name in one warning what changes nothing, is planned roughly, not read, or assumed."""
         reading = request.reading(self._batches)
         read = None if model is None else model.dense_reading
-        dense, known = dense_said(read, request.training)
+        dense, known = dense_said(read, request.training, request.dense)
         said = [looked_over(self._topology, self._unheeded, tables, reading, unheeded), dense]
         if any(said):
             _LOGGER.warning("%s", "\n".join(filter(None, said)))
@@ -400,7 +398,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         self, request: PlanRequest, module: nn.Module, sharders: Sequence[Any]
     ) -> PlanRequest:
         """Return the request with what the plan loader has of a plan, which tables keep."""
-        if self._plan_loader is None:
+        if self.plan_loader is None:
             return request
         try:
             made_for = self.hash_planner_context_inputs_str()
@@ -408,7 +406,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             _LOGGER.warning("planning anew, as the stored plan cannot be checked: %s", error)
             return request
         space = self._enumerator.enumerate(module=module, sharders=list(sharders))
-        options = loaded_options(self._plan_loader, space, made_for)
+        options = loaded_options(self.plan_loader, space, made_for)
         loaded = called_back(options, (), self._topology)
         return replace(request, fixed=merged(loaded, request.fixed))
 

@@ -12,11 +12,11 @@ from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import DenseModel, Pipeline, Workload
 from costmodel.engine.objective import Objective
+from planner.torchrec.arguments import check_arguments, to_pipeline
 from planner.torchrec.model_reading import option_table, read_options
 from planner.torchrec.modules import ModelReading, full_name
 from planner.torchrec.observed_inputs import SampleBatch, to_batches
 from planner.torchrec.options import planned_shards
-from planner.torchrec.plan_request import to_pipeline
 from planner.torchrec.topology import resolve_profile, to_topology
 
 
@@ -62,8 +62,9 @@ class IterationTimePerfModel(PerfModel):  # type: ignore[misc]  # torchrec has n
         hardware: HardwareProfile | str | Path | None = None,
         sample_batches: Sequence[SampleBatch] = (),
         dense: DenseModel | None = None,
-        pipeline: Pipeline | str = Pipeline.SPARSE_DIST,
+        pipeline: Pipeline | str | type = Pipeline.SPARSE_DIST,
     ) -> None:
+        check_arguments(locals())
         self._device = topology.compute_device
         profile, _ = resolve_profile(hardware, topology.compute_device)
         self._topology = to_topology(topology, profile)

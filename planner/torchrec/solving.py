@@ -8,7 +8,7 @@ from torchrec.distributed.planner.types import PlannerErrorType
 from torchrec.distributed.planner.types import Topology as TorchRecTopology
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
-from costmodel.base.errors import InfeasibleError, InputError, PlannerError
+from costmodel.base.errors import InfeasibleError, PlannerError
 from costmodel.base.units import MS, Seconds, size_text
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan
@@ -27,7 +27,7 @@ from planner.planned.report import Confidence
 from planner.search.running import run_sharders
 from planner.search.search import Attempt, Search, sharders_for
 from planner.show.format import count
-from planner.torchrec.error_types import INPUT_VALIDATION
+from planner.torchrec.error_types import INPUT_VALIDATION, with_hints
 from planner.torchrec.model_reading import ModelTables
 from planner.torchrec.other_tables import OtherTables, merged
 from planner.torchrec.plan_request import PlanRequest
@@ -274,7 +274,7 @@ def find_plan(
         searched = with_searched(error, workload, topology, search, on_ranks)
         raise TorchRecError(_with_remedies(searched), kind) from error
     except PlannerError as error:
-        raise TorchRecError(_with_hints(error), PlannerErrorType.STRICT_CONSTRAINTS) from error
+        raise TorchRecError(with_hints(error), PlannerErrorType.STRICT_CONSTRAINTS) from error
 
 
 def _found(
@@ -333,13 +333,6 @@ def _too_large_for_host(
     return InfeasibleError(
         error.message, details=(*error.details, ("host", line)), remedies=error.remedies
     )
-
-
-def _with_hints(error: PlannerError) -> str:
-    """Return an error as text, with what to do about it."""
-    problems = error.problems if isinstance(error, InputError) else ()
-    hints = dict.fromkeys((error.hint, *(problem.hint for problem in problems)))
-    return "\n".join([str(error), *(f"hint: {hint}" for hint in hints if hint)])
 
 
 def _with_remedies(error: InfeasibleError) -> str:

@@ -69,7 +69,8 @@ def resolve_profile(
     """Return a profile, and the name or path it goes by; None: that of the GPU torch sees."""
     if hardware is None:
         hardware = _profile_here(compute_device)
-    profile = hardware if isinstance(hardware, HardwareProfile) else load_profile(hardware)
+    with refusing("hardware"):
+        profile = hardware if isinstance(hardware, HardwareProfile) else load_profile(hardware)
     name = profile.name if profile is hardware else str(hardware)
     if (profile.device is Device.CPU) != (compute_device == "cpu"):
         _warn(

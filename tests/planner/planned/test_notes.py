@@ -25,7 +25,7 @@ def test_bf16_on_a_v100_and_fp8_are_warned_of() -> None:
     fp8 = replace(workload.tables[0], data_type=DataType.FP8)
     asked = replace(workload, dense=dense, tables=(fp8, workload.tables[1]))
     first, second = notes_on(asked, machine)
-    assert "no speed of bf16 units (only GPUs before Ampere have none): the dense layers" in first
+    assert "no speed of bf16 units (GPUs before Ampere have none): the dense layers" in first
     assert f"the weights of `{fp8.name}` in fp8" in second
 
 
@@ -34,7 +34,7 @@ def test_of_a_hopper_gpu_it_is_the_profile_that_has_no_fp8_and_all_tables_are_co
     workload = example_workload(3)
     tables = tuple(replace(table, data_type=DataType.FP8) for table in workload.tables)
     (note,) = notes_on(replace(workload, tables=tables), machine)
-    assert "has no speed of fp8 units (only GPUs before Hopper and Ada have none)" in note
+    assert "has no speed of fp8 units (GPUs before Hopper and Ada have none)" in note
     assert "the weights of 3 tables in fp8 may be slower" in note
 
 

@@ -214,7 +214,7 @@ def test_attention_is_doubt(
     )
     (said,) = messages(caplog)
     whole = f"{read:,} of {parameters:,}"
-    assert f"the dense part was read from {whole} dense parameters: " in said
+    assert f"the dense part was read from {whole} dense parameters" in said
     assert f"those of {kinds} were not, and their FLOP are not known" in said
     assert "layers may run on every id of a sequence" in said
     assert solution.notes[-1].startswith(f"the dense part was read from {whole} parameters")

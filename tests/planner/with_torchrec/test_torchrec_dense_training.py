@@ -10,7 +10,7 @@ from torchrec.distributed.planner.types import PlannerError
 from torchrec.optim import RowWiseAdagrad
 from torchrec_cases import META, SHARDERS, bags, gpus, table
 
-from costmodel.domain.workload import DenseModel, Optimizer, OptimizerImplementation
+from costmodel.domain.workload import DataType, DenseModel, Optimizer, OptimizerImplementation
 from planner.torchrec import IterationTimePlanner
 from planner.torchrec.dense_training import DenseTraining, OptimizerGiven
 
@@ -64,7 +64,7 @@ def test_how_an_instance_runs_is_read(
         (("lion", None), r"unknown dense_optimizer `lion`; accepted are sgd, rowwise_adagrad, "),
         ((torch.optim.LBFGS, None), r"`LBFGS`; accepted are sgd, .*torch\.optim\.AdamW"),
         ((3, None), r"unknown dense_optimizer `int`"),
-        ((None, "bfloat16"), r"unknown precision `bfloat16`; accepted are fp32, tf32, fp16, bf16"),
+        ((None, "float64"), r"unknown precision `float64`; accepted are fp32, tf32, fp16, bf16"),
     ],
 )
 def test_what_is_unknown_is_refused_with_what_there_is(
@@ -105,6 +105,18 @@ def test_arguments_come_before_the_dense_models_own(caplog: pytest.LogCaptureFix
     dense = read(model(), dense=DenseModel(optimizer=Optimizer.ADAM), precision="bf16")
     assert (dense.optimizer, dense.precision) == ("adam", "bf16")
     assert "assumed" not in caplog.text
+
+
+def test_a_dense_model_that_says_otherwise_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    given = DenseModel(optimizer=Optimizer.ADAM, precision=DataType.BF16)
+    dense = read(model(), dense=given, dense_optimizer="sgd", precision="bf16")
+    assert (dense.optimizer, dense.precision) == ("sgd", "bf16")
+    assert "dense part's training: dense_optimizer sgd, where `dense` says adam\n" in caplog.text
+
+
+def test_defaults_of_a_dense_model_are_assumed(caplog: pytest.LogCaptureFixture) -> None:
+    read(model(), dense=DenseModel(precision=DataType.BF16))
+    assert "assumed: dense_optimizer sgd (default of `dense`)\n" in caplog.text
 
 
 def test_weights_of_half_precision_are_seen() -> None:

@@ -199,6 +199,13 @@ def dependent(options: Sequence[ShardingOption]) -> list[ShardingOption]:
     return list(options)
 
 
+def placed(options: Sequence[ShardingOption]) -> list[ShardingOption]:
+    """Return options whose shards have ranks."""
+    for option in options:
+        option.shards[0].rank = 1
+    return list(options)
+
+
 class Changed(EmbeddingEnumerator):  # type: ignore[misc]
     """Lists TorchRec's options, changed."""
 
@@ -215,6 +222,7 @@ class Changed(EmbeddingEnumerator):  # type: ignore[misc]
     [
         (Changed(tilted), "rows are split evenly"),
         (Changed(dependent), "tables that it makes depend on each other may be placed apart"),
+        (Changed(placed), "ranks that it gives shards are not kept"),
         (Changed(list, batch=32), "its batch size: 64, the planner's, is planned for"),
     ],
 )

@@ -9,7 +9,7 @@ pytest.importorskip("torchrec", reason="torchrec is not installed")
 import torch
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.stats import EmbeddingStats
-from torchrec.distributed.planner.types import ShardingOption
+from torchrec.distributed.planner.types import PlannerError, ShardingOption
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import ShardingPlan
 from torchrec_cases import bags, gpus, managed_collision, planner, table
@@ -77,11 +77,25 @@ def test_callbacks_are_called_with_them() -> None:
     assert plan.plan["hashed"]["a"].sharding_type == "row_wise"
 
 
+def test_a_callback_that_leaves_a_table_out_is_named() -> None:
+    def first(options: list[ShardingOption]) -> list[ShardingOption]:
+        del options[1:]
+        return options
+
+    with pytest.raises(PlannerError, match=r"callback `first` returned no option of table `plain"):
+        made(callbacks=[first])
+
+
 def test_a_stored_plan_that_cannot_be_compared_is_planned_anew(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Loader:
         """A plan loader that must not be asked."""
+
+        def load(self) -> None:
+            pytest.fail("asked for its plan")
+
+        plan_context_hash = load
 
     _, plan = made(plan_loader=Loader())
     assert set(plan.plan) == {"hashed", "plain"}

@@ -105,6 +105,29 @@ def test_a_feature_without_an_id_is_named(caplog: pytest.LogCaptureFixture) -> N
     assert any("sample_batches with no id of `f_b` (b)" in each for each in said(caplog))
 
 
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"a": batch(f_a=[1] * 4), "b": batch(f_a=[2] * 4)}, "feature `f_a` twice in a batch"),
+        (
+            KeyedJaggedTensor(["f_a"], torch.rand(2), lengths=torch.ones(2).int()),
+            "ids of type torch.float32",
+        ),
+        (
+            KeyedJaggedTensor(["f_a"], torch.ones(2).long(), lengths=torch.tensor([4, 1])),
+            "2 ids, where the lengths come to 5",
+        ),
+        (
+            KeyedJaggedTensor(["f_a"], torch.ones(0).long(), lengths=torch.ones(0).long()),
+            "no sample",
+        ),
+    ],
+)
+def test_batches_that_cannot_be_counted_are_refused(given: object, problem: str) -> None:
+    with pytest.raises(PlannerError, match=f"sample_batches have {problem}"):
+        planned(given)
+
+
 def test_samples_of_all_features_say_nothing(caplog: pytest.LogCaptureFixture) -> None:
     planned(batch(f_a=[1] * 4, f_b=[2] * 4))
     assert not [each for each in said(caplog) if "sample_batches" in each]

@@ -239,13 +239,13 @@ def test_caches_of_a_prefetching_pipeline_are_filled_ahead() -> None:
 
 def test_a_pipeline_may_be_given_by_its_name() -> None:
     topology = on_ranks(2, 2, "cuda")
-    for pipeline in (Pipeline.SEMI_SYNC, "semi_sync"):
+    for pipeline in (Pipeline.SEMI_SYNC, "semi_sync", "TrainPipelineSemiSync"):
         planner = IterationTimePlanner(topology, 64, timeout_seconds=0.1, pipeline=pipeline)
         planner.plan(bags(table("a")), SHARDERS)
         assert solved(planner).workload.pipeline is Pipeline.SEMI_SYNC
         IterationTimePerfModel(topology, pipeline=pipeline)
-    with pytest.raises(PlannerError, match="unknown pipeline `semisync`; there are none, sparse_d"):
-        IterationTimePlanner(topology, 64, pipeline="semisync")
+    with pytest.raises(PlannerError, match="unknown pipeline `semi`; accepted are none, sparse_d"):
+        IterationTimePlanner(topology, 64, pipeline="semi")
 
 
 def test_torchrecs_own_plan_comes_back_as_it_was() -> None:

@@ -1,6 +1,7 @@
 """Models, sharders and plans that the TorchRec tests share; imports torch and torchrec."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import signature
@@ -87,6 +88,16 @@ def beside_fused() -> nn.Module:
 def too_wide() -> nn.Module:
     """Return a model with a layer that is wider than the cost model takes."""
     return nn.Sequential(bags(table("a")), nn.Linear(8, 2_000_000, device=META))
+
+
+def leaving() -> nn.Module:
+    """End as a script does that lacks an argument."""
+    sys.exit(3)
+
+
+async def awaited() -> nn.Module:
+    """Return a model to who waits for it."""
+    return too_wide()
 
 
 def gpus(world_size: int = 2, hbm_cap: int | None = None) -> Topology:
