@@ -202,5 +202,5 @@ def _usage(error: click.ClickException) -> dict[str, object]:
     where = error.ctx if isinstance(error, click.NoSuchOption) else None
     early = where is not None and where.parent is None
     hint = "give it after the command" if early else None
-    message = error.format_message()
+    message = error.message if early else error.format_message()
     return {"kind": "UsageError", "message": message, "hint": hint, "exit_code": USAGE}

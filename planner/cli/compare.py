@@ -1,6 +1,7 @@
 """``planner compare``."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +19,11 @@ from planner.cli.pages import check_page, html_option, write_page
 from planner.cli.values import FILE, SHARDER
 from planner.environment.interrupts import interruptible
 from planner.show.output import Output, ProgressLine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from planner.planned.report import Report
 
 
 @click.command("compare")
@@ -115,12 +121,26 @@ def _compare_sharders(
     elif html != "-":
         output.lines(lambda width: sharders_text(reports, width, results.errors))
     write_page(html, results.to_html, output)
+    for line in _late(reports, settings.time_limit):
+        output.remark(line)
     if interrupt.happened:
         output.remark("interrupted: not every sharder had its turn")
         click.get_current_context().exit(interrupt.exit_code)
     for error in results.errors.values():
         if isinstance(error, PluginError | SharderFailedError):
             click.get_current_context().exit(exit_code(error))
+
+
+def _late(reports: "Sequence[Report]", limit: float) -> "Iterator[str]":
+    """Yield the searches that took longer than they may."""
+    from planner.search.stages import may_take
+
+    for search in filter(None, (report.search for report in reports)):
+        if search.time > may_take(limit):
+            yield (
+                f"`{search.requested}` searched for {search.time:.1f} s, longer than the limit of "
+                f"{limit:g} s: it looks at the clock only between steps of its own"
+            )
 
 
 def _compare_plans(old: str, new: str, *, html: str | None, output: Output) -> None:

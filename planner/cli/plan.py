@@ -225,10 +225,10 @@ def _early(end: str | None) -> str:
 
 def _late(planned: "Planned", seconds: float, limit: float | None) -> str:
     """Say why a command took longer than its limit, if it did."""
-    from planner.search.stages import LATE_SHARE, LATE_TIME
+    from planner.search.stages import may_take
 
     search = planned.report.search
-    if search is None or limit is None or seconds <= limit * (1 + LATE_SHARE) + LATE_TIME:
+    if search is None or limit is None or seconds <= may_take(limit):
         return ""
     from planner.show.format import count
 

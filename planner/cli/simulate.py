@@ -6,7 +6,8 @@ import click
 
 from planner.cli.options import output_options
 from planner.cli.pages import check_page, html_option, write_page
-from planner.cli.values import FILE, WRITTEN
+from planner.cli.traces import check_trace, trace_option
+from planner.cli.values import FILE
 from planner.show.output import Output
 
 if TYPE_CHECKING:
@@ -20,21 +21,17 @@ if TYPE_CHECKING:
 
 @click.command("simulate")
 @click.argument("plan", metavar="PLAN", type=FILE)
-@click.option("--trace", metavar="FILE", type=WRITTEN, help="Write a Chrome trace, for Perfetto.")
+@trace_option
 @html_option
 @output_options
 def command(plan: str, *, trace: str | None, html: str | None, output: Output) -> None:
     """Show what every stream does during the step of a PLAN."""
-    from planner.files.disk import check_writable
     from planner.traces.chrome_trace import write_trace
     from planner.verbs.loading import load_plan, simulate
     from planner.views.report_data import report_data
 
-    if trace == "-":
-        raise click.BadParameter("a trace needs a file", param_hint="'--trace'")
+    check_trace(trace)
     check_page(html, output)
-    if trace is not None:
-        check_writable(trace)
     planned = load_plan(plan)
     timeline = simulate(planned)
     if output.json:
@@ -42,9 +39,7 @@ def command(plan: str, *, trace: str | None, html: str | None, output: Output) -
     elif html != "-":
         output.lines(lambda width: _lines(planned, timeline, width))
     write_page(html, planned.to_html, output)
-    if trace is not None:
-        write_trace(timeline, trace)
-        output.remark(f"Wrote {trace}; open it in https://ui.perfetto.dev")
+    write_trace(trace, timeline, output)
 
 
 def _lines(planned: "Planned", timeline: "Timeline", width: int) -> "Iterator[Text]":

@@ -1,4 +1,4 @@
-"""``--trace FILE|DIR``, of commands that time recorded runs again."""
+"""``--trace FILE|DIR``, of commands that simulate a step, or time recorded runs again."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from planner.traces.chrome_trace import StepSpan
 
 trace_option = click.option(
-    "--trace", metavar="FILE|DIR", type=WRITTEN, help="Write a Chrome trace; in a folder, per rank."
+    "--trace",
+    metavar="FILE|DIR",
+    type=WRITTEN,
+    help="Write a Chrome trace, for Perfetto; in a folder, one per rank.",
 )
 
 
@@ -35,5 +38,7 @@ def write_trace(
     if path is not None:
         from planner.traces.trace_folder import write_traces
 
-        for each in write_traces(timeline, path, steps):
+        written = write_traces(timeline, path, steps)
+        for each in written:
             output.remark(f"Wrote {each}")
+        output.remark(f"Open {'it' if len(written) == 1 else 'them'} in https://ui.perfetto.dev")

@@ -42,6 +42,8 @@ class Completed(_ParamType):
             self.fail(
                 "an empty name" if not value else "no file's name has a null byte", param, ctx
             )
+        if self is FOLDER and value == STANDARD_STREAM:
+            self.fail("a folder is needed, not standard output", param, ctx)
         is_name = isinstance(value, str) and value != STANDARD_STREAM
         if self._files and is_name and ctx is not None and param is not None:
             named: dict[str, tuple[str, bool]] = ctx.meta.setdefault(__name__, {})

@@ -288,8 +288,11 @@ class _NodeReader:
     def _mapping(self, node: "yaml.MappingNode") -> dict[str, Any]:
         data: dict[str, Any] = {}
         lines: dict[str, int] = {}
+        name, end = "", node
         for key, value in node.value:
-            if not isinstance(key, self._scalars):
+            if name and _is_rest(end, key, value):
+                data[name], end = f"{data[name]},{key.value}", key
+            elif not isinstance(key, self._scalars):
                 self._refuse(key, "a key must be text")
             elif key.tag == _YAML_TAG + "merge":
                 self._refuse(key, "merge keys are not supported", "use `defaults` for all tables")
@@ -300,6 +303,7 @@ class _NodeReader:
             else:
                 lines[key.value] = key.start_mark.line + 1
                 data[key.value] = self.value(value)
+                name, end = key.value, value
         return data
 
     def _scalar(self, node: "yaml.ScalarNode") -> Any:  # noqa: ANN401 - plain YAML data
@@ -326,6 +330,14 @@ class _NodeReader:
     def _refuse(self, node: "yaml.Node", message: str, hint: str | None = None) -> None:
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(_problem_at(node, self.lines, message, hint))
+
+
+def _is_rest(number: "yaml.Node", key: "yaml.Node", value: "yaml.Node") -> bool:
+    """Tell whether a key is digits that a comma in braces cut off a number: ``{rows: 1,000}``."""
+    if value.value or key.start_mark.index != number.end_mark.index + 1:
+        return False
+    texts = number.value, key.value
+    return all(isinstance(text, str) and text.isdigit() for text in texts) and len(key.value) == 3
 
 
 def _find(root: "yaml.Node | None", path: KeyPath, *, at_key: bool) -> "yaml.Node | None":

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from costmodel.base.errors import Problem, suggestion
 from costmodel.base.limits import shown
+from costmodel.domain.workload import TORCH_TYPES
 from planner.files.source import MOST_PROBLEMS, Document, KeyPath
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _WANTED = {
 _CHOICE = {"enum", "literal_error"}
 _MANY_DIGITS = 1e15
 """Numbers from which on are written with an exponent."""
+_FACTORS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
 _KEY = "[key]"
 """What Pydantic calls a mapping's key, where that is what is wrong."""
 OWN_MESSAGE = "own_message"
@@ -130,7 +132,8 @@ class Validator:
         label = _LABELS.get(name, name.removesuffix("s").replace("_", " "))
         hint: str | None
         if isinstance(given, str) and detail["type"] == "enum":
-            hint = suggestion(given.lower(), choices) or _one_of(choices)
+            meant = TORCH_TYPES.get(given.lower().removeprefix("torch."), given)
+            hint = suggestion(meant, choices) or _one_of(choices)
             self.note(f"unknown {label} `{given}`", where, hint=hint)
         else:
             raw = self.document.raw(where)
@@ -161,13 +164,15 @@ def in_order(problems: Sequence[Problem]) -> tuple[Problem, ...]:
 def _number_hint(given: object, raw: str) -> str | None:
     if not isinstance(given, str):
         return None
+    digits = given.replace("_", "").replace(",", "")
+    factor = _FACTORS.get(digits[-1:].lower(), 1.0)
     try:
-        number = float(given.replace("_", "").replace(",", ""))
+        number = float(digits[:-1] if factor > 1 else digits) * factor
     except ValueError:
         return None
     if not math.isfinite(number):
         return None
-    why = "YAML reads this as text" if raw == given else "quotes make it text"
+    why = "YAML reads this as text" if raw == given else "a comma ends a number"
     return f"{why}; write {_plain(number)}"
 
 

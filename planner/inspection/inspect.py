@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -221,7 +222,12 @@ def remarks(inspection: Inspection) -> Iterator[str]:
         where = f"`{name}` stays as it is: this file lacks its {_quoted(lacking)}"
         yield f"{where}, and has others of its features"
     if inspection.unknown:
-        yield f"features of no table of the workload, left out: {_quoted(inspection.unknown)}"
+        there = [*inspection.missing, *chain(*inspection.absent.values())]
+        meant = (suggestion(name, there) for name in inspection.unknown)
+        hints = "".join(f"; {each}" for each in dict.fromkeys(filter(None, meant)))
+        yield (
+            f"features of no table of the workload, left out: {_quoted(inspection.unknown)}{hints}"
+        )
     if inspection.missing:
         yield f"nothing recorded of: {', '.join(inspection.missing)}"
 

@@ -168,8 +168,9 @@ class Report:
     tables: tuple[TableReport, ...]
     gradient_accumulation_steps: int = 1
     """Batches of ``local_batch_size`` in the step."""
-    hardware_assumed: bool = False
-    """Whether nobody chose the hardware, so that the default was taken."""
+    hardware_assumed: bool | None = None
+    """Whether nobody chose the hardware, so that the default was taken; None: of a plan file, which
+    does not say."""
     confidence: Confidence | None = None
     search: SearchReport | None = None
     baseline: Baseline | None = None

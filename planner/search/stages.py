@@ -55,6 +55,11 @@ CLOSE = 1e-4
 """A bound is as good as it can be where it is within this share of the best plan's step."""
 
 
+def may_take(limit: Seconds) -> Seconds:
+    """Return how long a command of a limit may take."""
+    return limit * (1 + LATE_SHARE) + LATE_TIME
+
+
 @dataclass(frozen=True, slots=True)
 class _Share:
     """What a stage that follows the search may take, the less of both."""
@@ -146,7 +151,7 @@ class Stages:
         limit, share = self._deadline - self._began, _SHARES[stage]
         passes = share.passes + share.passes_after + self._more_passes
         needed = passes * self._pass_time
-        return self._search.clock() + needed <= self._deadline + LATE_SHARE * limit + LATE_TIME
+        return self._search.clock() + needed <= self._began + may_take(limit)
 
     def time_left(self, passes: float = 0.0) -> Seconds:
         """Return what the stage has left, after something that takes so many ``PASSES``."""

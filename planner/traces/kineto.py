@@ -94,22 +94,12 @@ def rank_traces(
 
     """
     documents = [(name, document) for name, document in found if "nodes" not in document]
-    problems: list[Problem] = []
-    traces: list[RankTrace] = []
-    epoch = min((_base(d) + _first(d) for _, d in documents), default=0.0)
-    for index, (name, document) in enumerate(documents):
-        refusal = _refusal(name, document)
-        if refusal is not None:
-            problems.append(refusal)
-            continue
-        trace = _rank_trace(name, document, index, epoch)
-        if trace is None:
-            message = f"`{name}` has no calls with times, or no kernels with times and streams"
-            problems.append(Problem(message=message))
-        else:
-            traces.append(trace)
+    traces, problems = _readable(documents)
     if not problems:
-        processes = _in_common(_cycles(traces))
+        found_cycles = _cycles(traces)
+        problems += _overlapping(found_cycles)
+    if not problems:
+        processes = _in_common(found_cycles)
         problems += _lacking_cycle(processes, cycle)
         traces = list(_of_one_cycle(processes, cycle))
     problems += _missing(traces) if not problems else []
@@ -120,12 +110,31 @@ def rank_traces(
     return sorted((_shifted(trace, -first) for trace in traces), key=lambda trace: trace.rank)
 
 
+def _readable(
+    documents: Sequence[tuple[str, Document]],
+) -> tuple[list[RankTrace], list[Problem]]:
+    """Return the traces of files that can be replayed, and why others cannot."""
+    problems: list[Problem] = []
+    traces: list[RankTrace] = []
+    epoch = min((_base(d) + _first(d) for _, d in documents), default=0.0)
+    for index, (name, document) in enumerate(documents):
+        refusal = _refusal(name, document)
+        trace = None if refusal is not None else _rank_trace(name, document, index, epoch)
+        if trace is None:
+            message = f"`{name}` has no calls with times, or no kernels with times and streams"
+            problems.append(refusal or Problem(message=message))
+        else:
+            traces.append(trace)
+    return traces, problems
+
+
 def _cycles(traces: Sequence[RankTrace]) -> list[list[RankTrace]]:
     """Return the traces of every process, in the order of time.
 
     Those of one process that exclude each other in time are its profiler's cycles. A process is
     told by its number, by the host or worker in its files' names (as ``tensorboard_trace_handler``
-    writes them), and by its rank where it is known.
+    writes them), and by its rank where it is known. Without such names, traces of one number that
+    overlap are of processes of several hosts; with them, they stay together (``_overlapping``).
     """
     by_process: dict[object, list[int]] = defaultdict(list)
     for number, trace in enumerate(traces):
@@ -134,12 +143,22 @@ def _cycles(traces: Sequence[RankTrace]) -> list[list[RankTrace]]:
         process = (rank, worker and worker[1], trace.pid) if trace.pid is not None else number
         by_process[process].append(number)
     found: list[list[int]] = []
-    for group in by_process.values():
+    for told, group in by_process.items():
         spans = {number: traces[number].span for number in group} if len(group) > 1 else {}
         in_time = sorted(group, key=spans.__getitem__) if spans else group
         apart = all(spans[one][1] <= spans[other][0] for one, other in pairwise(in_time))
-        found += [in_time] if apart else [[number] for number in group]
+        is_one = isinstance(told, tuple) and told[1] is not None
+        found += [in_time] if apart or is_one else [[number] for number in group]
     return [[traces[number] for number in numbers] for numbers in sorted(found, key=min)]
+
+
+def _overlapping(processes: Sequence[Sequence[RankTrace]]) -> Iterator[Problem]:
+    """Say which traces of one process are of the same time, as its profiler's cycles cannot be."""
+    for cycles in processes:
+        for one, other in pairwise(cycles):
+            if other.span[0] < one.span[1]:
+                message = f"`{one.source}` and `{other.source}` are of one process, at one time"
+                yield Problem(message=message, hint="give one of them")
 
 
 def _in_common(processes: Sequence[Sequence[RankTrace]]) -> list[list[RankTrace]]:
@@ -213,11 +232,16 @@ def _refusal(name: str, document: Document) -> Problem | None:
         hint = "export it with `torch.profiler.profile(...).export_chrome_trace`"
         return Problem(message=f"`{name}` is not a profiler trace: no `traceEvents`", hint=hint)
     counts: dict[str, int] = defaultdict(int)
+    callers: set[object] = set()
     graphs = 0
     for event in events:
         if isinstance(event, dict) and event.get("ph") == "X":
             counts[str(event.get("cat"))] += 1
             graphs += "GraphLaunch" in str(event.get("name"))
+            callers |= {str(event.get("pid"))} if event.get("cat") in CALLS else set()
+    if len(callers) > 1:
+        hint = "give one file per rank, as `planner simulate PLAN --trace DIR` writes"
+        return Problem(message=f"`{name}` has {len(callers)} processes in one file", hint=hint)
     if graphs:
         message = (
             f"`{name}` launches CUDA graphs, {graphs} times; "

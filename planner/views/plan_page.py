@@ -20,8 +20,8 @@ from planner.views.plan_charts import (
     plan_timeline_spec,
     ranks_spec,
 )
-from planner.views.report_text import rank_list
-from planner.views.verdict_text import verdict_sentences
+from planner.views.report_text import STAGE_NAMES, rank_list
+from planner.views.verdict_text import verdict_lines
 
 if TYPE_CHECKING:
     from planner.planned.planned import Planned
@@ -123,13 +123,6 @@ def _others(planned: "Planned", explanation: "Explanation | None") -> "Mapping[s
     if explanation is None:
         return alternatives(planned)
     return {each.sharding.table: each.others for each in explanation.choices if each.others}
-
-
-def verdict_lines(report: Report) -> tuple[str, ...]:
-    """Return what was said of the choice as sentences."""
-    return (
-        () if report.verdict is None else tuple(verdict_sentences(report.verdict, report.step_time))
-    )
 
 
 def _path_columns(path: "Sequence[PathRow]") -> list[HtmlColumn]:

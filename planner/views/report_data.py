@@ -11,7 +11,7 @@ from planner.planned.extrapolation import Extrapolation
 from planner.planned.planned import Planned
 from planner.planned.report import Confidence, RankReport, Report, SearchReport
 from planner.planned.verdict import Turn
-from planner.views.verdict_text import verdict_sentences
+from planner.views.verdict_text import verdict_lines
 from sharders.problem.sharding_problem import Proof
 
 SCHEMA_VERSION = 1
@@ -138,7 +138,7 @@ def _verdict_data(report: Report) -> Mapping[str, Any] | None:
         return None
     turn = verdict.turn
     return {
-        "sentences": list(verdict_sentences(verdict, report.step_time)),
+        "sentences": list(verdict_lines(report)),
         "hardly_matters": verdict.hardly_matters,
         "num_candidates": verdict.num_candidates,
         "num_equal": verdict.num_equal,

@@ -25,7 +25,7 @@ from planner.show.format import (
 )
 from planner.show.layout import ASSUMED, FULL, WARNING, Column, flow, table, table_text
 from planner.views.confidence_text import odds, span
-from planner.views.verdict_text import verdict_sentences
+from planner.views.verdict_text import verdict_lines
 
 PREDICTED = "were the models exact; what follows is of this step"
 MOST_WAITING, MOST_MEMORY = 0.1, 0.9
@@ -95,7 +95,7 @@ def headline_text(report: Report, width: int) -> Iterator[Text]:
 
 def _answer(report: Report, width: int) -> Iterator[Text]:
     if report.verdict is not None:
-        for sentence in verdict_sentences(report.verdict, report.step_time):
+        for sentence in verdict_lines(report):
             yield from (Text(f"  {line}") for line in wrap(sentence, max(20, width - 2)))
         yield Text()
     rows = [("step time", duration(report.expected), _throughput(report))]

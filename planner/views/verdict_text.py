@@ -6,8 +6,9 @@ from costmodel.base.units import Seconds
 from costmodel.step.graph import Stage
 from costmodel.uncertainty.sensitivity import FACTORS
 from planner.decision.narrow import NARROW
-from planner.planned.report import Report
+from planner.planned.report import Report, SearchReport
 from planner.planned.verdict import LIKELY, SAME_STEP, NarrowBlocks, PlanVerdict, Turn
+from planner.search.search import SearchEnd
 from planner.show.format import count, duration, percent_fine
 from planner.views.confidence_text import odds
 
@@ -21,9 +22,18 @@ _LEAST_SHARE = 0.001
 _NOUNS = {"lookups": "lookups", "collectives": "collectives"}
 
 
-def verdict_sentences(verdict: PlanVerdict, step_time: Seconds) -> Iterator[str]:
+def verdict_lines(report: Report) -> tuple[str, ...]:
+    """Return what a plan's choice rests on, as sentences; none: it was not chosen."""
+    if report.verdict is None:
+        return ()
+    return tuple(verdict_sentences(report.verdict, report.step_time, report.search))
+
+
+def verdict_sentences(
+    verdict: PlanVerdict, step_time: Seconds, search: SearchReport | None = None
+) -> Iterator[str]:
     """Yield what a choice rests on, the most important first, as sentences."""
-    yield _first(verdict) + _why(verdict, step_time) + "."
+    yield _first(verdict, search) + _why(verdict, step_time) + "."
     if verdict.turn is not None and not verdict.hardly_matters:
         yield turn_sentence(verdict.turn)
     elif verdict.num_rivals and not verdict.hardly_matters:
@@ -49,7 +59,7 @@ def _narrow_sentence(narrow: NarrowBlocks) -> str:
     return f"{cut}the step is predicted to be {longer} longer with twice as wide ones."
 
 
-def _first(verdict: PlanVerdict) -> str:
+def _first(verdict: PlanVerdict, search: SearchReport | None) -> str:
     found = count(verdict.num_candidates, "plan")
     if verdict.hardly_matters:
         alone = verdict.num_candidates == 1
@@ -64,13 +74,20 @@ def _first(verdict: PlanVerdict) -> str:
             "even load and the fewest shards"
         )
     if verdict.runner_up is None or verdict.probability_faster is None:
-        return "No other plan was weighed against this one"
+        return "No other plan was weighed against this one" + _ended(search)
     if verdict.probability_faster < _FASTER:
         return (
             f"Expected to be {percent_fine(max(0.0, verdict.ahead))} shorter than {_other(verdict)}"
             f"; which is faster is open, P {odds(verdict.probability_faster)}"
         )
     return f"Faster than {_other(verdict)}, with P {odds(verdict.probability_faster)}"
+
+
+def _ended(search: SearchReport | None) -> str:
+    """Say that a search was cut short, if it was."""
+    if search is None or search.end != SearchEnd.LIMIT:
+        return ""
+    return f": the limit ended the search after {count(search.evaluated, 'plan')}"
 
 
 def _other(verdict: PlanVerdict) -> str:

@@ -180,7 +180,7 @@ def test_a_table_that_lacks_a_feature_stays_as_it_is(run: Command, misnamed: str
     assert "no ids, left out: score" in done.out
     assert done.err.splitlines() == [
         "`item` stays as it is: this file lacks its `hist`, and has others of its features",
-        "features of no table of the workload, left out: `histo`",
+        "features of no table of the workload, left out: `histo`; did you mean `hist`?",
         "Wrote new.yaml",
     ]
     assert [table.pooling_factor for table in load_workload("new.yaml").tables] == [21, 1.0]

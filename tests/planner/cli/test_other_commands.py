@@ -226,7 +226,29 @@ def test_simulate_draws_and_writes_a_trace(run: Command, planned: Path, director
     assert "% of the step lies outside measurements: host" in done.out
     trace = json.loads((directory / "trace.json").read_text())
     assert {event["pid"] for event in trace["traceEvents"]} == {0, 1}
-    assert run("simulate", str(planned), "--json").data["step_time_s"] > 0
+    data = run("simulate", str(planned), "--json").data
+    assert data["step_time_s"] > 0
+    assert data["hardware_assumed"] is None  # a plan file does not say
+
+
+@pytest.mark.slow
+def test_traces_of_a_plan_are_replayed(run: Command, planned: Path) -> None:
+    step_time = run("simulate", str(planned), "--trace", "ranks", "--json").data["step_time_s"]
+    replayed = run("replay", "ranks", "--json").data
+    assert replayed["steps"][-1]["simulated_s"] == pytest.approx(step_time, rel=1e-5)
+    run("simulate", str(planned), "--trace", "all.json")
+    refused = run("replay", "all.json")
+    assert "has 2 processes in one file" in refused.err
+    assert "as `planner simulate PLAN --trace DIR` writes" in refused.err
+
+
+def test_compare_says_which_searches_took_longer_than_they_may(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("compare", "tables.yaml", "--gpus", "2", "--sharder", "naive")
+    assert "longer than the limit" not in run(*command).err
+    monkeypatch.setattr("planner.search.stages.may_take", lambda limit: limit - 60.0)
+    assert "`naive` searched for 0." in run(*command).err
 
 
 @pytest.mark.slow

@@ -79,6 +79,7 @@ def test_asking_for_more_than_any_machine_trains(run: Callable) -> None:
         (("--samples-per-second", "many"), "`many` is not a rate"),
         (("--max-plans", "5", "--time-limit", "1s"), "--max-plans goes without"),
         (("--hardware", "h100-sxm,"), "an empty name"),
+        (("-o", "-"), "a folder is needed, not standard output"),
         (("--hardware", "h100-smx"), "did you mean `h100-sxm`"),
     ],
 )

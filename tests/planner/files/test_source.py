@@ -52,6 +52,11 @@ def test_raw_is_what_was_written() -> None:
     assert document.raw(("tables",)) == ""
 
 
+def test_digits_without_a_value_belong_to_the_number_before() -> None:
+    data = parse_yaml("{a: 1,000, b: 2, 003: , c: 4,000: 5}", "x").data
+    assert data == {"a": "1,000", "b": 2, "003": None, "c": 4, "000": 5}
+
+
 def test_json_is_yaml() -> None:
     assert parse_yaml('{"a": [1, 2.5, null, true, "x"]}', "x.json").data == {
         "a": [1, 2.5, None, True, "x"]

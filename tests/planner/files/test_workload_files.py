@@ -119,6 +119,33 @@ tables:
     ]
 
 
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [
+        ("1,000,000", "a comma ends a number; write 1_000_000"),
+        ("1,000", "a comma ends a number; write 1_000"),
+        ("40M", "YAML reads this as text; write 40_000_000"),
+        ("4k", "YAML reads this as text; write 4_000"),
+        ("1e6", "YAML reads this as text; write 1_000_000"),
+        ("many", None),
+    ],
+)
+def test_how_a_number_is_written_is_said_beside_other_mistakes(
+    written: str, hint: str | None
+) -> None:
+    row = f"{{name: a, num_embeddings: {written}, embedding_dim: 30}}"
+    first, second = problems_of(f"tables: [{row}]")
+    message = f"`num_embeddings` must be a whole number, got the text `{written}`"
+    assert (first.message, first.hint) == (message, hint)
+    assert second.message == "`embedding_dim` must be a multiple of 4, got 30"
+
+
+@pytest.mark.parametrize("name", ["float32", "torch.float32", "FP32"])
+def test_data_types_of_torch_have_a_suggestion(name: str) -> None:
+    said = problem_of(f"defaults: {{data_type: {name}}}\ntables: [{TABLE}]")
+    assert said == (f"unknown data type `{name}`", 1, 23, "did you mean `fp32`?")
+
+
 def test_two_tables_of_one_name_are_one_problem() -> None:
     line = "  - {name: a, num_embeddings: 10, embedding_dim: 16}\n"
     found = [(p.line, p.column, p.message) for p in problems_of(f"tables:\n{line}{line}")]

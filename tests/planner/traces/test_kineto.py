@@ -232,7 +232,6 @@ def test_so_are_those_of_ranks_that_are_known(tmp_path: Path) -> None:
     [
         {"worker": "host02_4242"},  # a process of that number on another host
         {"pid": 4243, "worker": "host01_4243"},
-        {"at": 500.0},  # while the first is profiled
     ],
 )
 def test_other_processes_are_other_ranks(tmp_path: Path, others: dict[str, Any]) -> None:
@@ -241,3 +240,24 @@ def test_other_processes_are_other_ranks(tmp_path: Path, others: dict[str, Any])
     handled(tmp_path / "job", second.pop("worker"), 1, **second)
     traces = rank_traces(read_documents(tmp_path / "job"), tmp_path)
     assert [(trace.rank, trace.num_cycles) for trace in traces] == [(0, 1), (1, 1)]
+
+
+def test_two_traces_of_one_process_at_one_time_are_refused(tmp_path: Path) -> None:
+    handled(tmp_path, "host01_4242", 0)
+    handled(tmp_path, "host01_4242", 1, at=500.0)  # while the first is profiled
+    with pytest.raises(InputError, match=r"0000.pt.*` and `.*` are of one process, at one time"):
+        rank_traces(read_documents(tmp_path), tmp_path)
+
+
+def test_processes_of_one_number_and_unknown_hosts_are_ranks(tmp_path: Path) -> None:
+    for number in (0, 1):
+        write_json(tmp_path / f"trace{number}.json", cycle(number, at=500.0 * number))
+    traces = rank_traces(read_documents(tmp_path), tmp_path)
+    assert [(trace.rank, trace.num_cycles) for trace in traces] == [(0, 1), (1, 1)]
+
+
+def test_a_file_of_several_processes_is_refused(tmp_path: Path) -> None:
+    document = cycle(0)
+    document["traceEvents"] += cycle(0, pid=4243)["traceEvents"]
+    write_json(tmp_path / "all.json", document)
+    assert "`all.json` has 2 processes in one file" in problems(tmp_path)

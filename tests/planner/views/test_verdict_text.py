@@ -4,8 +4,9 @@ from costmodel.base.units import MS, US
 from costmodel.step.graph import Stage
 from planner import plan
 from planner.examples import example_workload
-from planner.planned.report import Report
+from planner.planned.report import Report, SearchReport
 from planner.planned.verdict import NarrowBlocks, PlanVerdict, Turn
+from planner.search.search import SearchEnd
 from planner.views.verdict_text import tied_sentence, turn_sentence, verdict_sentences
 
 
@@ -136,4 +137,18 @@ def test_a_sharder_that_is_ahead_ties_with_none() -> None:
 def test_one_plan_alone_does_not_say_that_sharding_hardly_matters() -> None:
     alone = {"num_candidates": 1, "spread": 0.0, "runner_up": None, "probability_faster": None}
     assert said(**alone) == "No other plan was weighed against this one."
+    cut = SearchReport(
+        sharder="naive",
+        requested="auto",
+        seed=0,
+        status="limit",
+        evaluated=1,
+        time=2.0,
+        end=SearchEnd.LIMIT,
+    )
+    assert [*verdict_sentences(verdict(**alone), 1 * MS, cut)] == [
+        "No other plan was weighed against this one: the limit ended the search after 1 plan."
+    ]
+    quiet = replace(cut, end=SearchEnd.QUIET)
+    assert [*verdict_sentences(verdict(**alone), 1 * MS, quiet)] == [said(**alone)]
     assert said(**alone, within_bound=0.005).startswith("The simplest plan is as fast as any")
