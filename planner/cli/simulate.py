@@ -6,7 +6,7 @@ import click
 
 from planner.cli.options import output_options
 from planner.cli.pages import check_page, html_option, write_page
-from planner.cli.traces import check_trace, trace_option
+from planner.cli.traces import check_trace, trace_option, write_trace
 from planner.cli.values import FILE
 from planner.show.output import Output
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 @output_options
 def command(plan: str, *, trace: str | None, html: str | None, output: Output) -> None:
     """Show what every stream does during the step of a PLAN."""
-    from planner.traces.chrome_trace import write_trace
     from planner.verbs.loading import load_plan, simulate
     from planner.views.report_data import report_data
 

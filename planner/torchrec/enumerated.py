@@ -4,7 +4,7 @@ Its options are read as constraints: sharding types, kernels of each, the narrow
 and what else a constraint says of a table. What constraints cannot say is named in the one warning.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -59,7 +59,7 @@ def limited(
         if each.name not in request.fixed.plan.get(each.path, {})
     ]
     listed = _listed(enumerator, module, sharders)
-    constraints, unheeded = dict(request.constraints), []
+    constraints, unheeded = dict(request.constraints), [*_of_no_table(enumerator, names)]
     for each in tables:
         options = listed.get(each.fqn)
         if not options:
@@ -82,6 +82,12 @@ def _kept(enumerator: Enumerator) -> Mapping[str, ParameterConstraints]:
     """Return the constraints that an enumerator has, where TorchRec's own keep them."""
     kept = getattr(enumerator, "__dict__", {}).get("_constraints") or {}
     return {name: each for name, each in kept.items() if each is not None}
+
+
+def _of_no_table(enumerator: Enumerator, names: Collection[str]) -> Iterator[Said]:
+    for name in _kept(enumerator):
+        if name not in names:
+            yield f"{type(enumerator).__name__}.constraints", "the model has no such table", name
 
 
 def _no_option(enumerator: Enumerator, found: FoundTable) -> PlannerError:

@@ -20,7 +20,7 @@ from planner.views.plan_charts import (
     plan_timeline_spec,
     ranks_spec,
 )
-from planner.views.report_text import STAGE_NAMES, rank_list
+from planner.views.report_text import rank_list
 from planner.views.verdict_text import verdict_lines
 
 if TYPE_CHECKING:

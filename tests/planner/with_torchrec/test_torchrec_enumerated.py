@@ -234,6 +234,11 @@ def test_what_is_listed_and_cannot_be_heeded_is_named(
     assert caplog.text.count(".enumerate") == 1
 
 
+def test_a_constraint_of_no_table_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    planned(listing(**of_types(a="row_wise", nosuch="row_wise")), two_tables())
+    assert "EmbeddingEnumerator.constraints (nosuch): the model has no such table" in caplog.text
+
+
 def test_wider_column_shards_than_those_listed_are_named(caplog: pytest.LogCaptureFixture) -> None:
     planned(listing(), bags(table("a", dim=512), table("b")))
     # 128 is listed of 512 columns, and 256 may be chosen; b's 64 are not split
