@@ -1,6 +1,7 @@
 """Memory of every rank under a plan, against what the GPU has."""
 
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache
 from itertools import chain
 from typing import TypeAlias
@@ -25,10 +26,19 @@ from costmodel.memory.storage import (
 _HBM = frozenset({ComputeKernel.FUSED, ComputeKernel.DENSE})
 _ROUNDING = 1e-9
 """Sums of the same shards in another order may differ by this much."""
-_MOST_HALVINGS = 4
-"""A batch smaller by more than 2 ** 4 is another training run, not a remedy."""
-_MOST_GPUS = 1024
-"""Where the search for a large enough machine ends."""
+
+
+class Place(Enum):
+    """Where memory is that tables take."""
+
+    DEVICE = "device"
+    HOST = "host"
+    BOTH = "both"
+
+    def bytes_of(self, size: ShardBytes) -> Bytes:
+        """Return what shards take there."""
+        on_device = 0.0 if self is Place.HOST else float(size.total)
+        return on_device + (0.0 if self is Place.DEVICE else float(size.host))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,13 +232,17 @@ def fits(workload: Workload, topology: Topology, plan: ShardingPlan) -> bool:
 
 
 def infeasible(
-    workload: Workload, topology: Topology, message: str | None = None
+    workload: Workload,
+    topology: Topology,
+    message: str | None = None,
+    place: Place = Place.DEVICE,
 ) -> InfeasibleError:
     """Return the error for a workload that fits nowhere: the sum, and the largest tables.
 
-    What would help is for who plans to find out (``planner.verbs.remedies``).
+    ``place``: which memory is short. What would help is for who plans to find out
+    (``planner.verbs.remedies``).
     """
-    details = _details(workload, _Apart(topology))
+    details = _details(workload, _Apart(topology), place)
     return InfeasibleError(message or _too_much(workload, topology), details=details)
 
 
@@ -264,17 +278,21 @@ Lines: TypeAlias = tuple[tuple[str, str], ...]
 
 
 @lru_cache(maxsize=8)
-def _details(workload: Workload, apart: _Apart) -> Lines:
+def _details(workload: Workload, apart: _Apart, place: Place) -> Lines:
     """Return where the memory goes: searches that fail ask often."""
     topology = apart.topology
+    device = (f"per {topology.hardware.device.unit}", _per_rank_line(workload, topology))
     return (
-        (f"per {topology.hardware.device.unit}", _per_rank_line(workload, topology)),
-        ("largest", _largest_line(workload, topology)),
+        *([] if place is Place.HOST else [device]),
+        *([] if place is Place.DEVICE else [("per host", _per_host_line(topology))]),
+        ("largest", _largest_line(workload, topology, place)),
     )
 
 
-def least_table_bytes(workload: Workload, topology: Topology, table: EmbeddingTable) -> Bytes:
-    """Return the least HBM that one table takes over all ranks, with the kernels it may use.
+def least_table_bytes(
+    workload: Workload, topology: Topology, table: EmbeddingTable, place: Place = Place.DEVICE
+) -> Bytes:
+    """Return the least that one table takes over all ranks, with the kernels it may use.
 
     Whole, as splits add buffers; where only data_parallel is allowed, a copy on every rank.
     """
@@ -282,10 +300,10 @@ def least_table_bytes(workload: Workload, topology: Topology, table: EmbeddingTa
         kind, kernel = ShardingType.DATA_PARALLEL, ComputeKernel.DENSE
         factors = shard_factors(workload, topology, table, kind, kernel)
         copy = shard_bytes(factors, table.num_embeddings, table.embedding_dim, 1.0)
-        return topology.world_size * float(copy.total)
+        return topology.world_size * place.bytes_of(copy)
     kernels = set(table.compute_kernels) - {ComputeKernel.DENSE} or {ComputeKernel.FUSED}
     sizes = (_whole_table(workload, topology, table, kernel) for kernel in kernels)
-    return min(float(size.total) for size in sizes)
+    return min(map(place.bytes_of, sizes))
 
 
 def _is_replicated(workload: Workload, table: EmbeddingTable) -> bool:
@@ -319,16 +337,31 @@ def _per_rank_line(workload: Workload, topology: Topology) -> str:
     )
 
 
-def _largest_line(workload: Workload, topology: Topology) -> str:
-    sizes = _sizes(workload, topology)
+def _per_host_line(topology: Topology) -> str:
+    there = topology.hardware.host.memory_bytes
+    return (
+        f"{size_text(there)} host memory  -  {size_text(there * RESERVE_SHARE)} for the system "
+        f"(a tenth)  =  {size_text(host_bytes_usable(topology))}"
+    )
+
+
+def _largest_line(workload: Workload, topology: Topology, place: Place) -> str:
+    sizes = _sizes(workload, topology, place)
     shown = [f"{name} {size_text(size)}" for name, size in sizes[:3]]
     if len(sizes) > len(shown):
         rest = sum(size for _, size in sizes[3:])
         shown.append(f"{len(sizes) - 3} more {size_text(rest)}")
-    return "    ".join(shown)
+    memory = topology.hardware.device.memory
+    where = {
+        Place.DEVICE: f"in {memory}, with buffers",
+        Place.HOST: "in host memory",
+        Place.BOTH: f"in {memory} and host memory, with buffers",
+    }
+    return "    ".join([*shown, f"({where[place]})"])
 
 
-def _sizes(workload: Workload, topology: Topology) -> list[tuple[str, Bytes]]:
-    """Return every table with its bytes, largest first."""
-    sizes = ((t.name, least_table_bytes(workload, topology, t)) for t in workload.tables)
-    return sorted(sizes, key=lambda size: -size[1])
+def _sizes(workload: Workload, topology: Topology, place: Place) -> list[tuple[str, Bytes]]:
+    """Return every table that takes something there with its bytes, largest first."""
+    tables = workload.tables
+    sizes = ((each.name, least_table_bytes(workload, topology, each, place)) for each in tables)
+    return sorted((size for size in sizes if size[1]), key=lambda size: -size[1])

@@ -18,7 +18,13 @@ from planner.torchrec.model_reading import ModelTables, read_model
 from planner.torchrec.modules import Kernels, ModelReading, find_tables
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.other_tables import OtherTables, only_tables, plan_other_tables
-from planner.torchrec.topology import check_weights, device_bytes, to_topology, with_usable
+from planner.torchrec.topology import (
+    Reservation,
+    check_weights,
+    device_bytes,
+    to_topology,
+    with_usable,
+)
 
 
 def overlapping(pipeline: Pipeline, constraints: Mapping[str, Any]) -> Pipeline:
@@ -103,12 +109,12 @@ class PlanRequest:
                 comms_backward=model.comms_backward,
             )
 
-    def machine(self, workload: Workload, reserved: TorchRecTopology | None) -> Topology:
+    def machine(self, workload: Workload, reserved: Reservation | None) -> Topology:
         """Return the topology, with what a storage reservation leaves of it if there is one."""
         topology = to_topology(self.topology, self.profile)
         if reserved is None:
             return topology
-        return with_usable(topology, workload, device_bytes(reserved))
+        return with_usable(topology, workload, device_bytes(reserved.left))
 
     def others(
         self,

@@ -49,7 +49,7 @@ from planner.torchrec.options import called_back, chosen_options, loaded_options
 from planner.torchrec.other_tables import merged
 from planner.torchrec.plan_request import PlanRequest, overlapping
 from planner.torchrec.solving import PlanOutcome, Solution, planned_around, retimed
-from planner.torchrec.topology import current_topology, resolve_profile
+from planner.torchrec.topology import Reservation, current_topology, resolve_profile
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -380,10 +380,11 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
                 self._topology, self._batch_size, constraints=self._by_name
             )
 
-    def _reserved(self, module: nn.Module, sharders: Sequence[Any]) -> TorchRecTopology | None:
-        """Return the topology with what the storage reservation leaves, if one was given."""
-        reserved = self._reserve(module, sharders) if self._reserves or self._stats else None
-        return reserved if self._reserves else None
+    def _reserved(self, module: nn.Module, sharders: Sequence[Any]) -> Reservation | None:
+        """Return what the storage reservation leaves, if one was given."""
+        left = self._reserve(module, sharders) if self._reserves or self._stats else None
+        name = type(self._storage_reservation).__name__
+        return Reservation(left=left, name=name) if left and self._reserves else None
 
     def _reserve(self, module: nn.Module, sharders: Sequence[Any]) -> TorchRecTopology:
         return self._storage_reservation.reserve(

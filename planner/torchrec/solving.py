@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from torchrec.distributed.planner.types import PlannerError as TorchRecError
 from torchrec.distributed.planner.types import PlannerErrorType
-from torchrec.distributed.planner.types import Topology as TorchRecTopology
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
 from costmodel.base.errors import InfeasibleError, PlannerError
@@ -20,6 +19,8 @@ from costmodel.memory.rank_memory import (
     could_hold,
     host_bytes_usable,
     host_reserve_text,
+    rank_rooms,
+    usable_bytes,
 )
 from planner.decision.confidence import confidences
 from planner.planned.notes import notes_on
@@ -38,7 +39,8 @@ from planner.torchrec.replication import (
     planned_with_care,
     without_replicas,
 )
-from planner.torchrec.topology import on_ranks, with_less
+from planner.torchrec.topology import Reservation, on_ranks, with_less, with_usable
+from planner.verbs.changes import Case, Refit
 from planner.verbs.loading import is_usable
 from planner.verbs.remedies import with_searched
 from sharders.problem.sharding_problem import ShardingProblem
@@ -100,7 +102,7 @@ def planned_around(
     request: PlanRequest,
     model: ModelTables,
     others: OtherTables,
-    reserved: TorchRecTopology | None,
+    reserved: Reservation | None,
     sharder: str,
     search: Search,
 ) -> PlanOutcome:
@@ -135,12 +137,16 @@ def planned_around(
     workload = without_replicas(workload, topology, unasked)
     if given.plan:
         check_given(given, model.locations, workload, topology)
+    case, reserve = Case(workload=workload, topology=topology, grown=on_ranks), None
+    if reserved is not None:
+        case = replace(case, refit=_with_rooms_of(case))
+        reserve = reserved.line(request.topology, usable_bytes(workload, topology))
     free = [each for each in model.locations.values() if not each.is_in(given)]
     made, found = merged(others.plan, given), "given"
     if free:
         told = request.dense is not None or request.training.optimizer is not None
         judged = None if request.replicate else as_judged(workload, told=told)
-        attempt = find_plan(workload, topology, sharder, search, judged)
+        attempt = find_plan(case, sharder, search, judged, reserve)
         plan, step_time = attempt.found, attempt.step_time
         chosen = to_torchrec(
             plan,
@@ -152,7 +158,7 @@ def planned_around(
         made, found = merged(let_prefetch(chosen, request.pipeline), made), attempt.sharder
     if given.plan:
         plan, step_time = timed(made, model.locations, workload, topology)
-        check_room(plan, workload, topology)
+        check_room(plan, workload, topology, reserve)
     return PlanOutcome(
         plan=made,
         solution=Solution(
@@ -197,8 +203,25 @@ def check_given(
         raise TorchRecError(message, INPUT_VALIDATION) from error
 
 
-def check_room(plan: ShardingPlan, workload: Workload, topology: Topology) -> None:
-    """Raise where a plan takes more memory than there is.
+def _with_rooms_of(case: Case) -> Refit:
+    """Return what leaves tables of another workload as much memory as a case does those of its own.
+
+    A storage reservation is no other for what a remedy changes, as far as is known.
+    """
+    rooms = rank_rooms(case.workload, case.topology)
+
+    def refit(workload: Workload, topology: Topology) -> Topology:
+        same = topology.world_size == len(rooms)
+        usable = rooms if same else (min(rooms),) * topology.world_size
+        return with_usable(topology, workload, usable)
+
+    return refit
+
+
+def check_room(
+    plan: ShardingPlan, workload: Workload, topology: Topology, reserve: str | None = None
+) -> None:
+    """Raise where a plan takes more memory than there is; ``reserve`` as in ``find_plan``.
 
     Raises
     ------
@@ -210,7 +233,8 @@ def check_room(plan: ShardingPlan, workload: Workload, topology: Topology) -> No
         check_memory(workload, topology, plan)
     except InfeasibleError as error:
         # its remedies are for a plan that is still to be found
-        message = _with_remedies(InfeasibleError(error.message, details=error.details))
+        told = InfeasibleError(error.message, details=error.details)
+        message = _with_remedies(_with_reserve(told, topology, reserve))
         raise TorchRecError(message, PlannerErrorType.INSUFFICIENT_STORAGE) from error
 
 
@@ -242,16 +266,17 @@ def retimed(solution: Solution, plan: TorchRecPlan) -> Solution:
 
 
 def find_plan(
-    workload: Workload,
-    topology: Topology,
+    case: Case,
     sharder: str,
     search: Search,
     judged: Workload | None = None,
+    reserve: str | None = None,
 ) -> Attempt:
     """Return the best plan that a sharder, or all of them, find.
 
     ``judged``: the workload for which a plan that replicates tables must surely be faster than one
     that does not (``replication``); None: the best plan found is taken, whatever it replicates.
+    ``reserve``: what a storage reservation leaves, in a line; None: there is none.
 
     Raises
     ------
@@ -259,6 +284,7 @@ def find_plan(
         Tables take more memory than there is, or constraints leave no plan that fits.
 
     """
+    workload, topology = case.workload, case.topology
 
     def find(some: Workload, within: Search, known: tuple[ShardingPlan, ...]) -> Attempt:
         return _found(some, topology, sharder, within, known)
@@ -271,7 +297,7 @@ def find_plan(
         kind = PlannerErrorType.INSUFFICIENT_STORAGE
         if could_hold(_in_hbm_if_allowed(workload), topology):
             kind = PlannerErrorType.STRICT_CONSTRAINTS
-        searched = with_searched(error, workload, topology, search, on_ranks)
+        searched = with_searched(_with_reserve(error, topology, reserve), case, search)
         raise TorchRecError(_with_remedies(searched), kind) from error
     except PlannerError as error:
         raise TorchRecError(with_hints(error), PlannerErrorType.STRICT_CONSTRAINTS) from error
@@ -335,13 +361,26 @@ def _too_large_for_host(
     )
 
 
+def _with_reserve(
+    error: InfeasibleError, topology: Topology, reserve: str | None
+) -> InfeasibleError:
+    """Return an error whose line on a rank's memory says what a storage reservation leaves."""
+    if reserve is None:
+        return error
+    own = f"per {topology.hardware.device.unit}"
+    details = [(label, reserve if label == own else text) for label, text in error.details]
+    return replace(error, details=details)
+
+
 def _with_remedies(error: InfeasibleError) -> str:
     """Return the whole error as text, in the words of a training script, not of a command."""
-    remedies = [
-        (label.replace("--gpus", "world size").replace(" --nodes", ", nodes"), text)
-        for label, text in error.remedies
-    ]
+    remedies = [(_in_training(label), text) for label, text in error.remedies]
+    hint = [] if remedies or error.hint is None else [("hint", _in_training(error.hint))]
     return "\n".join([
         str(error),
-        *(f"{label}: {text}" for label, text in (*error.details, *remedies)),
+        *(f"{label}: {text}" for label, text in (*error.details, *remedies, *hint)),
     ])
+
+
+def _in_training(text: str) -> str:
+    return text.replace("--gpus", "world size").replace(" --nodes", ", nodes")

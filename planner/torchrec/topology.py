@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from torchrec.distributed.planner.types import PlannerError, PlannerErrorType
 from torchrec.distributed.planner.types import Topology as TorchRecTopology
 from torchrec.distributed.utils import get_device_type
 
-from costmodel.base.units import Bytes, size_texts
+from costmodel.base.units import Bytes, size_text, size_texts
 from costmodel.domain.hardware import Device, HardwareProfile, Topology
 from costmodel.domain.workload import Workload
 from costmodel.memory.storage import RESERVE_SHARE, fixed_bytes
@@ -23,7 +23,7 @@ from planner.environment.settings import DEFAULT_HARDWARE
 from planner.files.profiles import load_profile
 from planner.torchrec.error_types import refusing
 from planner.torchrec.modules import FoundTable
-from planner.verbs.remedies import on_gpus
+from planner.verbs.changes import on_gpus
 
 CPU_PROFILE = "cpu-gloo"
 PROFILES = {
@@ -38,6 +38,7 @@ PROFILES = {
     "V100-SXM": "v100-nvlink",
 }
 """By a part of what ``torch.cuda.get_device_name`` returns, as NVIDIA's driver names them."""
+_ROUNDING = 1e-9
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -184,16 +185,36 @@ def with_less(
     return replace(topology, hardware=hardware, withheld_bytes=withheld)
 
 
-def on_ranks(topology: Topology, world_size: int) -> Topology:
+def on_ranks(topology: Topology, world_size: int, nodes: int | None = None) -> Topology:
     """Return the topology with more ranks, each of which brings its memory of a host, too.
 
     TorchRec counts it so (``ddr_cap`` is of a rank). ValueError where they cannot be spread.
     """
-    larger = on_gpus(topology, world_size)
+    larger = on_gpus(topology, world_size, nodes)
     host = topology.hardware.host
     memory_bytes = host.memory_bytes * larger.local_world_size / topology.local_world_size
     hardware = replace(topology.hardware, host=replace(host, memory_bytes=memory_bytes))
     return replace(larger, hardware=hardware)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """What a storage reservation leaves of the memory."""
+
+    left: TorchRecTopology
+    name: str
+    """That of its class."""
+
+    def line(self, topology: TorchRecTopology, usable: Bytes) -> str:
+        """Return what it leaves of the rank that has most, and what other tables leave of that."""
+        there, left = max(device_bytes(topology)), max(device_bytes(self.left))
+        memory = "memory" if topology.compute_device == "cpu" else "HBM"
+        others = max(0.0, left - usable)
+        taken = f"  -  {size_text(others)} of other tables" if others > _ROUNDING * there else ""
+        return (
+            f"{size_text(there)} {memory}  -  {size_text(there - left)} that {self.name} keeps"
+            f"{taken}  =  {size_text(usable)}"
+        )
 
 
 def check_weights(found: Sequence[FoundTable], topology: TorchRecTopology) -> None:

@@ -90,11 +90,13 @@ def plan(
 
 def advised(error: PlannerError, problem: ShardingProblem, search: Search) -> PlannerError:
     """Return the error, of one that says that no plan fits with what would help."""
-    from planner.verbs.remedies import on_gpus, with_searched
+    from planner.verbs.changes import Case
+    from planner.verbs.remedies import with_searched
 
     if not isinstance(error, InfeasibleError):
         return error
-    return with_searched(error, problem.workload, problem.topology, search, on_gpus)
+    case = Case(workload=problem.workload, topology=problem.topology)
+    return with_searched(error, case, search)
 
 
 def plan_from(

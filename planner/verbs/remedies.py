@@ -1,312 +1,229 @@
 """Where no plan fits: the smallest change of each kind with which a plan is found."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from costmodel.base.errors import InfeasibleError, PlannerError
-from costmodel.base.limits import MOST_RANKS
 from costmodel.base.units import Seconds
-from costmodel.domain.hardware import Device, Topology
-from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
-from costmodel.domain.workload import DataType, EmbeddingTable, Pipeline, Workload
-from costmodel.memory.rank_memory import fits, least_table_bytes, memory_per_rank, usable_bytes
-from costmodel.uncertainty.step_samples import sample_steps
-from planner.search.running import run_sharders
+from costmodel.domain.plan import ShardingPlan
+from costmodel.memory.rank_memory import fits, memory_per_rank, rank_rooms
 from planner.search.search import Search
-from planner.show.format import count, duration, percent
-from planner.verbs.topologies import node_count
-from sharders.problem.packing import ROUND, WAY, PackingSearch
+from planner.show.format import percent
+from planner.verbs.changes import KINDS, WORKLOAD_KINDS, Case, Kind, Scale, Variant
+from sharders.problem.packing import ROUND, WAY, PackingSearch, on_hosts
 from sharders.problem.placement import place_by_bytes
 from sharders.problem.room import check_room
 from sharders.problem.sharding_problem import ShardingProblem
 
-SHARDERS = ("size_greedy", "size_lookup_greedy", "lp", "annealing")
-SEARCH_TIME: Seconds = 1.5
-"""To find a change at most, and to search with it, if the limit leaves as much for all of them."""
-LEAST_TIME: Seconds = 0.3
-"""To find each, whatever the limit leaves; mostly it takes a hundredth."""
-MOST_TIMES = 16
-"""GPUs at most, as a multiple of those asked for."""
-MOST_HALVINGS = 4
-"""A batch smaller by more than 2 ** 4 is another training run, not a remedy."""
-MOST_NAMED = 4
-"""Tables of a change that are named; of more it is said how many of the largest they are."""
+MOST_TIME: Seconds = 1.5
+"""To find one change, if the limit leaves as much for all of them; mostly it takes a hundredth."""
+LEAST_TIME: Seconds = 1.5
+"""To find all, whatever the limit leaves."""
+MOST_SHARE = 1 / 3
+"""Of the time that is left, to find one."""
+MOST_PAIRS = 3
+"""Two changes in one that are named, at most."""
 PACKING_EFFORT = 1000 * ROUND
 """What packing may take for a try, in moves of annealing, where placing tables by size fails."""
 NUM_WAYS = 48
 """In how many ways packing places all tables by size, at most."""
-_KERNELS = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM_CACHING)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
-    """A change: what to write, for which tables, and what is then planned."""
-
-    name: str
-    workload: Workload
-    topology: Topology
-    tables: str = ""
-    """``for a and b``; empty: it is none of some tables."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
-    """A kind of change, from the smallest to the largest."""
-
-    steps: int
-    """How many changes there are."""
-    make: Callable[[int], Variant]
-    """Makes one, from the smallest (0) on."""
-    grows: bool = True
-    """Whether a larger change always does where a smaller one does."""
-    last_resort: bool = False
-    """Whether it is two changes in one, for where no single one does."""
+Watch: TypeAlias = Callable[[], bool]
+"""Whether the time is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The smallest change with which a plan was found."""
+    """The smallest change with which a plan was found, or two changes in one."""
 
-    variant: Variant
+    changes: tuple[Variant, ...]
+    case: Case
+    """That with the changes."""
     plan: ShardingPlan
     is_smallest: bool
-    """Whether there was time to try the next smaller one, and it has none."""
+    """Whether there was time to try the next smaller ones, and they have none."""
+
+    @property
+    def name(self) -> str:
+        """What to write."""
+        return ", ".join(change.name for change in self.changes)
+
+    @property
+    def effect(self) -> str:
+        """For which tables, and how full the fullest GPU is by the plan."""
+        case = self.case
+        memory = memory_per_rank(case.workload, case.topology, self.plan)
+        rooms = rank_rooms(case.workload, case.topology)
+        full = max(rank.tables / room for rank, room in zip(memory, rooms, strict=True) if room)
+        parts = [change for change in self.changes if change.tables]
+        fields = [f"{each.name.partition(':')[0]} " if len(parts) > 1 else "" for each in parts]
+        tables = [f"{field}{each.tables}" for field, each in zip(fields, parts, strict=True)]
+        told = f"{', '.join(tables)}: " if tables else ""
+        untried = "" if self.is_smallest else "; less may do, which was not tried"
+        unit = case.topology.hardware.device.unit
+        return f"{told}a plan that fills the fullest {unit} to {percent(full)}{untried}"
 
 
-Grown: TypeAlias = Callable[[Topology, int], Topology]
-"""Returns a topology with more GPUs in all; ValueError if they cannot be spread."""
+def with_searched(error: InfeasibleError, case: Case, search: Search) -> InfeasibleError:
+    """Return an error with the remedies that a plan was found with, the smallest of each kind.
 
-
-def with_searched(
-    error: InfeasibleError, workload: Workload, topology: Topology, search: Search, grown: Grown
-) -> InfeasibleError:
-    """Return an error with the remedies that a search found a plan with, the smallest of each kind.
-
-    ``grown``: what the machine is with more GPUs.
+    Two changes in one where no single one does; and where none of these do either, a hint that says
+    so.
     """
-    deadline = search.clock() + search.time_limit
-    if search.began is not None:
-        deadline = search.began + search.time_limit
-    found: list[Found] = []
-    for scale in (*scales(workload, topology, grown), *last_resorts(workload, topology, grown)):
-        if search.interrupted() or (found and scale.last_resort):
-            break
-        left = min(SEARCH_TIME, deadline - search.clock())
-        made = smallest(scale, _watch(search, search.clock() + max(LEAST_TIME, left)))
-        found += [] if made is None else [made]
-    remedies = []
-    for number, each in enumerate(found):
-        left = (deadline - search.clock()) / (len(found) - number)
-        own = replace(search, time_limit=max(0.0, min(SEARCH_TIME, left)), began=None)
-        remedies.append((each.variant.name, _effect(each, own)))
-    return replace(error, remedies=tuple(remedies))
+    now = search.clock()
+    began = now if search.began is None else search.began
+    until = max(began + search.time_limit, now + LEAST_TIME)
+    turns = _Turns(search, until)
+    found = list(_singles(case, turns)) or list(_pairs(case, turns))
+    remedies = tuple((each.name, each.effect) for each in found)
+    hint = error.hint if found else _none_does(case, is_over=turns.is_over)
+    return replace(error, remedies=remedies, hint=hint)
 
 
-def _watch(search: Search, until: Seconds) -> Callable[[], bool]:
-    """Return what tells whether a time is over; where plans are counted, nothing looks at it."""
-    return lambda: search.max_plans is None and search.clock() > until
+class _Turns:
+    """Gives every change that is looked for its share of the time."""
+
+    def __init__(self, search: Search, until: Seconds) -> None:
+        self._search, self._until = search, until
+        self.is_over = False
+        """Whether the time was over before all had a turn."""
+
+    def next_of(self, number: int) -> Watch:
+        """Return what tells whether the turn is over of the next of so many."""
+        now, search = self._search.clock(), self._search
+        is_over = search.interrupted() or (search.max_plans is None and now > self._until)
+        self.is_over = self.is_over or is_over
+        share = max(MOST_SHARE, 1 / number)
+        until = now + min(MOST_TIME, share * (self._until - now))
+        if is_over:
+            return lambda: True
+        return lambda: search.max_plans is None and search.clock() > until
 
 
-def scales(workload: Workload, topology: Topology, grown: Grown) -> Iterator[Scale]:
-    """Yield every kind of change that could be one for a workload and machine."""
-    yield _more_gpus(workload, topology, grown)
-    if workload.pipeline is Pipeline.DLRM:
-        split = replace(workload, pipeline=Pipeline.SPARSE_DIST)
-        variant = Variant(name="pipeline: sparse_dist", workload=split, topology=topology)
-        yield Scale(steps=1, make=lambda _: variant)
-
-    def of_tables(name: str, change: Callable[[EmbeddingTable], EmbeddingTable]) -> Scale:
-        return _of_tables(name, change, workload, topology)
-
-    yield of_tables("ranks: []", lambda table: replace(table, ranks=()))
-    yield of_tables("sharding_types: []", lambda table: replace(table, sharding_types=()))
-    if topology.hardware.device is not Device.CPU:
-        yield of_tables(f"compute_kernels: [{', '.join(_KERNELS)}]", _cached)
-    yield of_tables("data_type: fp16", _halved)
-    yield _smaller_batch(workload, topology)
+def _singles(case: Case, turns: _Turns) -> Iterator[Found]:
+    """Yield the smallest change of every kind; kinds may have the same one."""
+    names = set[str]()
+    for number, kind in enumerate(KINDS):
+        found = smallest(case, kind(case), turns.next_of(len(KINDS) + 1 - number))
+        if found is not None and found.name not in names:
+            names.add(found.name)
+            yield found
 
 
-def last_resorts(workload: Workload, topology: Topology, grown: Grown) -> Iterator[Scale]:
-    """Yield what may do where no single change does: any sharding type, and more GPUs."""
-    free = tuple(replace(table, sharding_types=()) for table in workload.tables)
-    if free != workload.tables:
-        freed = replace(workload, tables=free)
-        scale = _more_gpus(freed, topology, grown, "sharding_types: [], ")
-        yield replace(scale, last_resort=True)
+def _pairs(case: Case, turns: _Turns) -> Iterator[Found]:
+    """Yield a few pairs of changes with which a plan was found."""
+    machines = KINDS[: -len(WORKLOAD_KINDS)]
+    both = [(first, second) for second in machines for first in WORKLOAD_KINDS]
+    both += [
+        (first, second)
+        for number, first in enumerate(WORKLOAD_KINDS)
+        for second in WORKLOAD_KINDS[number + 1 :]
+    ]
+    left = MOST_PAIRS
+    for first, second in both:
+        found = smallest_pair(case, first, second, turns.next_of(left + 1))
+        if found is not None:
+            yield found
+            left -= 1
+        if not left:
+            return
 
 
-def smallest(scale: Scale, is_spent: Callable[[], bool]) -> Found | None:
+def _none_does(case: Case, *, is_over: bool) -> str:
+    """Return that no change does, and which were tried: the largest of each kind."""
+    scales = [scale for kind in KINDS if (scale := kind(case)).steps]
+    largest = dict.fromkeys(scale.make(scale.steps - 1).name for scale in scales)
+    left = " (there was no time to try all; a longer limit leaves more)" if is_over else ""
+    return f"none of these was found to be enough, nor two of them{left}: {'; '.join(largest)}"
+
+
+def smallest(case: Case, scale: Scale, is_spent: Watch) -> Found | None:
     """Return the smallest change with which a plan is found; None: none is, or no time is left.
 
     Changes are tried ever further apart until one does, and then halfway between it and the last
-    that does not: the next smaller one of the change returned has no plan, if time allows.
+    that does not: the next smaller one of the change returned has no plan, if time allows. So with
+    what is finer.
     """
+    if not scale.steps or is_spent():
+        return None
+    first = _first(case, scale, is_spent)
+    if first is None:
+        return None
+    fails, does, plan = first
+    is_smallest = True
+    finer: Scale | None = scale
+    while finer is not None:
+        scale = finer
+        while does - fails > 1 and not is_spent():
+            halfway = (does + fails) // 2
+            smaller = _plan(scale.make(halfway).apply(case), is_spent)
+            if smaller is None:
+                fails = halfway
+            else:
+                does, plan = halfway, smaller
+        is_smallest = is_smallest and does - fails == 1
+        finer, change = scale.finer(does), scale.make(does)
+        fails, does = -1, finer.steps - 1 if finer else 0
+    return Found(changes=(change,), case=change.apply(case), plan=plan, is_smallest=is_smallest)
+
+
+def _first(case: Case, scale: Scale, is_spent: Watch) -> tuple[int, int, ShardingPlan] | None:
+    """Return the last change tried that does not do, one that does, and its plan."""
+    last, largest = scale.steps - 1, None
+    if scale.grows and last:
+        largest = _plan(scale.make(last).apply(case), is_spent)
+        if largest is None:
+            return None
+    fails, tried = -1, 0
+    plan = _plan(scale.make(0).apply(case), is_spent)
+    while plan is None:
+        if tried == last or is_spent():
+            return None if largest is None else (tried, last, largest)
+        fails, tried = tried, min(2 * tried + 1, last)
+        known = largest if tried == last else None
+        plan = known or _plan(scale.make(tried).apply(case), is_spent)
+    return fails, tried, plan
+
+
+def smallest_pair(case: Case, first: Kind, second: Kind, is_spent: Watch) -> Found | None:
+    """Return two changes in one with which a plan is found; None: none is.
+
+    The smallest of the second kind beside the largest of the first, and then the smallest of the
+    first beside that.
+    """
+    scale = first(case)
     if not scale.steps:
         return None
-    if scale.grows and scale.steps > 1 and _plan(scale.make(scale.steps - 1), is_spent) is None:
+    most = scale.make(scale.steps - 1).apply(case)
+    beside = smallest(most, second(most), is_spent)
+    if beside is None:
         return None
-    fails, tried = -1, 0
-    plan = _plan(scale.make(0), is_spent)
-    while plan is None:
-        if tried == scale.steps - 1 or is_spent():
-            return None
-        fails, tried = tried, min(2 * tried + 1, scale.steps - 1)
-        plan = _plan(scale.make(tried), is_spent)
-    does = tried
-    while does - fails > 1 and not is_spent():
-        halfway = (does + fails) // 2
-        smaller = _plan(scale.make(halfway), is_spent)
-        if smaller is None:
-            fails = halfway
-        else:
-            does, plan = halfway, smaller
-    return Found(variant=scale.make(does), plan=plan, is_smallest=does - fails == 1)
+    (other,) = beside.changes
+    own = smallest(other.apply(case), scale, is_spent)
+    if own is None:
+        whole = scale.make(scale.steps - 1)
+        return replace(beside, changes=(whole, other), is_smallest=False)
+    is_smallest = own.is_smallest and beside.is_smallest
+    return replace(own, changes=(*own.changes, other), is_smallest=is_smallest)
 
 
-def _plan(variant: Variant, is_spent: Callable[[], bool]) -> ShardingPlan | None:
+def _plan(case: Case, is_spent: Watch) -> ShardingPlan | None:
     """Return a plan that fits; None if none is found with little effort."""
     try:
-        problem = ShardingProblem.of(variant.workload, variant.topology)
+        problem = ShardingProblem.of(case.workload, case.topology)
         check_room(problem)
     except (PlannerError, ValueError):
         return None
-    anything = np.zeros(len(problem.option_arrays.total_bytes), dtype=bool)
-    packing = PackingSearch(problem, anything)
-    by_size = NUM_WAYS * WAY * len(variant.workload.tables)
+    hosted = on_hosts(problem)
+    packing = PackingSearch(problem, np.zeros_like(hosted))
+    by_size = NUM_WAYS * WAY * len(case.workload.tables)
     plan = packing.go_on(by_size, lambda: False) or place_by_bytes(problem)
+    if plan is None and hosted.any():
+        plan = PackingSearch(problem, hosted).go_on(by_size, lambda: False)
     if plan is None and not is_spent():
         plan = packing.go_on(PACKING_EFFORT, is_spent)
-    fitting = plan is not None and fits(variant.workload, variant.topology, plan)
+    fitting = plan is not None and fits(case.workload, case.topology, plan)
     return plan if fitting else None
-
-
-def _more_gpus(workload: Workload, topology: Topology, grown: Grown, beside: str = "") -> Scale:
-    most = MOST_TIMES * topology.world_size
-    larger: list[Topology] = []
-    for number in range(topology.world_size + 1, min(most, MOST_RANKS) + 1):
-        with suppress(ValueError):
-            larger.append(grown(topology, number))
-
-    def make(step: int) -> Variant:
-        ranks = larger[step]
-        nodes = f" --nodes {ranks.num_nodes}" if ranks.num_nodes > 1 else ""
-        name = f"{beside}--gpus {ranks.world_size}{nodes}"
-        return Variant(name=name, workload=workload, topology=ranks)
-
-    return Scale(steps=len(larger), make=make, grows=False)
-
-
-def on_gpus(topology: Topology, gpus: int) -> Topology:
-    """Return a topology with so many GPUs in all, on as few of its nodes as hold them.
-
-    Several nodes show how many GPUs each has; a single one may have more than are used. Where ranks
-    have different memory, all have that of the poorest.
-
-    Raises
-    ------
-    ValueError
-        They cannot be spread evenly, or are too many.
-
-    """
-    hardware, local = topology.hardware, topology.local_world_size
-    per_node = local if topology.num_nodes > 1 else max(hardware.gpus_per_node, local)
-    nodes = node_count(gpus, None, replace(hardware, gpus_per_node=per_node))
-    withheld = (max(topology.withheld_bytes),) * gpus if topology.withheld_bytes else ()
-    return replace(
-        topology, world_size=gpus, local_world_size=gpus // nodes, withheld_bytes=withheld
-    )
-
-
-def _of_tables(
-    name: str,
-    change: Callable[[EmbeddingTable], EmbeddingTable],
-    workload: Workload,
-    topology: Topology,
-) -> Scale:
-    """Return the change of one table, of two, and so on, those first that take most memory."""
-    sizes = {each.name: least_table_bytes(workload, topology, each) for each in workload.tables}
-    changed = {each.name: other for each in workload.tables if (other := change(each)) != each}
-    order = sorted(changed, key=lambda each: -sizes[each])
-
-    def make(step: int) -> Variant:
-        some = set(order[: step + 1])
-        tables = (changed[each.name] if each.name in some else each for each in workload.tables)
-        return Variant(
-            name=name,
-            workload=replace(workload, tables=tuple(tables)),
-            topology=topology,
-            tables=_named(order[: step + 1]),
-        )
-
-    return Scale(steps=len(order), make=make)
-
-
-def _named(names: Sequence[str]) -> str:
-    if len(names) > MOST_NAMED:
-        return f"for the {len(names)} largest that it changes"
-    return f"for {' and '.join((', '.join(names[:-1]), names[-1])) if len(names) > 1 else names[0]}"
-
-
-def _smaller_batch(workload: Workload, topology: Topology) -> Scale:
-    halvings = range(1, MOST_HALVINGS + 1)
-    batches = [size for each in halvings if (size := workload.local_batch_size >> each)]
-
-    def make(step: int) -> Variant:
-        name, smaller = f"local_batch_size: {batches[step]}", batches[step]
-        changed = replace(workload, local_batch_size=smaller)
-        return Variant(name=name, workload=changed, topology=topology)
-
-    return Scale(steps=len(batches), make=make)
-
-
-def _cached(table: EmbeddingTable) -> EmbeddingTable:
-    """Return a table that may be in host memory, unless it says where it is to be."""
-    copied = table.sharding_types == (ShardingType.DATA_PARALLEL,)
-    return table if table.compute_kernels or copied else replace(table, compute_kernels=_KERNELS)
-
-
-def _halved(table: EmbeddingTable) -> EmbeddingTable:
-    is_whole = table.data_type is DataType.FP32
-    return replace(table, data_type=DataType.FP16) if is_whole else table
-
-
-def in_fp16(workload: Workload) -> Workload:
-    """Return a workload whose FP32 tables are FP16."""
-    return in_type(workload, DataType.FP16, (DataType.FP32,))
-
-
-def in_type(workload: Workload, data_type: DataType, those: Sequence[DataType]) -> Workload:
-    """Return a workload whose tables of some types are of another."""
-    tables = tuple(
-        replace(table, data_type=data_type) if table.data_type in those else table
-        for table in workload.tables
-    )
-    return replace(workload, tables=tables)
-
-
-def _effect(found: Found, search: Search) -> str:
-    """Return what a search finds: its expected step, and how full the fullest GPU is.
-
-    Where no time is left, that is of the plan that it was found with, whose step is none too short.
-    """
-    workload, topology, plan = found.variant.workload, found.variant.topology, found.plan
-    if search.time_limit > 0 and not search.interrupted():
-        with suppress(PlannerError):
-            attempts = run_sharders(SHARDERS, ShardingProblem.of(workload, topology), search)
-            made = (each for each in attempts if each.plan)
-            plan = min(made, key=lambda each: each.step_time).found
-    expected = sample_steps(workload, topology, (plan,)).mean()
-    held = max(rank.tables for rank in memory_per_rank(workload, topology, plan))
-    full = percent(held / usable_bytes(workload, topology))
-    hosted = sum(
-        sharding.compute_kernel is ComputeKernel.FUSED_UVM_CACHING for sharding in plan.tables
-    )
-    cached = f", {hosted} of {count(len(workload.tables), 'table')} cached" if hosted else ""
-    unit = topology.hardware.device.unit
-    tables = f"{found.variant.tables}: " if found.variant.tables else ""
-    untried = "" if found.is_smallest else "; less may do, which was not tried"
-    return f"{tables}a plan of {duration(expected)}, the fullest {unit} to {full}{cached}{untried}"

@@ -27,9 +27,9 @@ from planner.planned.planned import Planned
 from planner.planned.report import STAGE_NAMES
 from planner.search.search import Search, SearchEnd
 from planner.show.format import count, signed_duration
+from planner.verbs.changes import on_gpus
 from planner.verbs.loading import is_usable
 from planner.verbs.planning import plan_from
-from planner.verbs.remedies import in_fp16, in_type, on_gpus
 from planner.verbs.topologies import make_topology
 from sharders.problem.sharding_problem import Progress
 
@@ -82,8 +82,9 @@ def usual_changes(planned: Planned) -> Iterator[Change]:
     def other(text: str, changed: Workload) -> Change:
         return Change(text=text, workload=changed, topology=topology)
 
-    if any(table.data_type is DataType.FP32 for table in workload.tables):
-        yield other("weights and outputs in fp16", replace(in_fp16(workload), output_type=_FP16))
+    halved = _in_type(workload, _FP16, (DataType.FP32,))
+    if halved != workload:
+        yield other("weights and outputs in fp16", replace(halved, output_type=_FP16))
     converted = wire_type(workload, summed=False, backward=False)
     uncompressed = converted is None and workload.output_type is DataType.FP32
     if uncompressed and topology.world_size > 1:
@@ -205,8 +206,17 @@ def _dtype(planned: Planned, value: str) -> Change:
         data_type = DataType(value)
     except ValueError:
         raise ValueError(f"there is no data type `{value}`") from None
-    workload = in_type(planned.workload, data_type, tuple(DataType))
+    workload = _in_type(planned.workload, data_type, tuple(DataType))
     return Change(text=value, workload=workload, topology=planned.topology)
+
+
+def _in_type(workload: Workload, data_type: DataType, those: Sequence[DataType]) -> Workload:
+    """Return a workload whose tables of some types are of another."""
+    tables = tuple(
+        replace(table, data_type=data_type) if table.data_type in those else table
+        for table in workload.tables
+    )
+    return replace(workload, tables=tables)
 
 
 def _host(planned: Planned, value: str) -> Change:

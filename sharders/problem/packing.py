@@ -44,8 +44,9 @@ TOGETHER = 0.2
 pieces: without it, 5,000 rounds do not pack 112 tables on 32 GPUs, 98.7% full (two seeds)."""
 ROOMIEST = 0.2
 """Share of the rounds that place tables where they leave most."""
-SPILLED = (0.97, 0.9, 0.7)
-"""Share of all HBM that tables take when others are in host memory."""
+SPILLED = (0.97, 0.9, 0.7, 0.0)
+"""Share of all HBM that tables take when others are in host memory; at last all that may be there
+are, as it can be a few ranks that have no room, whose tables are told to be on them."""
 WAY, ROUND = 17.0, 20.0
 """Moves of annealing that take as long as placing a table in one way, and as a round, at 30 tables
 (where these are many, moves take longer)."""
@@ -119,6 +120,12 @@ class PackingSearch:
                 yield ROUND * AT_ONCE, packing.ranks.plan() if is_placed else None
 
 
+def on_hosts(problem: ShardingProblem) -> Mask:
+    """Return which options have their weights in host memory."""
+    hosted: Mask = np.isin(problem.option_arrays.ways.kernel, [KERNELS[kernel] for kernel in _HOST])
+    return hosted
+
+
 def _allowed(problem: ShardingProblem, wanted: Mask | None = None) -> Iterator[Mask]:
     """Yield the options to pack by: those in HBM alone, and with more and more in host memory.
 
@@ -129,7 +136,7 @@ def _allowed(problem: ShardingProblem, wanted: Mask | None = None) -> Iterator[M
     fits = arrays.of_each_table(fits_alone(problem))
     if wanted is not None:
         fits &= arrays.of_each_table(fits & wanted)
-    hosted = np.isin(arrays.ways.kernel, [KERNELS[kernel] for kernel in _HOST])
+    hosted = on_hosts(problem)
     in_hbm = fits & arrays.of_each_table(fits & ~hosted)
     size = np.minimum.reduceat(np.where(in_hbm, arrays.total_bytes, np.inf), arrays.begins[:-1])
     if size.sum() <= problem.total_capacity * (1 + ROUNDING):
@@ -142,8 +149,8 @@ def _allowed(problem: ShardingProblem, wanted: Mask | None = None) -> Iterator[M
     read = np.array([table.pooling_factor * table.embedding_dim for table in tables])
     order = np.argsort(-size / read, kind="stable")
     held = size.sum() + np.cumsum((least - size)[order])  # with the first ones on hosts
-    for share in SPILLED:
-        num_spilled = 1 + int(np.searchsorted(-held, -share * problem.total_capacity))
+    shares = -problem.total_capacity * np.array(SPILLED)
+    for num_spilled in dict.fromkeys((1 + np.searchsorted(-held, shares)).tolist()):
         spilled = np.zeros(len(tables), dtype=bool)
         spilled[order[:num_spilled]] = True
         yield np.where(spilled[arrays.ways.table], on_host, in_hbm)

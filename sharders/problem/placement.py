@@ -13,6 +13,7 @@ from costmodel.base.units import Bytes, size_texts
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.memory.rank_memory import (
+    Place,
     host_reserve_text,
     infeasible,
     least_table_bytes,
@@ -353,12 +354,13 @@ def no_room(
     if total > problem.total_capacity:
         return infeasible(workload, topology)
     needed, left = size_texts(least_table_bytes(workload, topology, table), free)
+    hosted = "" if host_free is None else _host_text(problem, table, host_free)
     return infeasible(
         workload,
         topology,
         f"{'no plan fits' if host_free is None else 'no plan was found that fits'}: "
-        f"table `{table.name}` needs {needed}, and at most {left} is free on {where}"
-        f"{'' if host_free is None else _host_text(problem, table, host_free)}",
+        f"table `{table.name}` needs {needed}, and at most {left} is free on {where}{hosted}",
+        Place.BOTH if hosted else Place.DEVICE,
     )
 
 

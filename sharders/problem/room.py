@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from costmodel.base.units import Bytes, size_texts
 from costmodel.kernels.lookup_shards import Mask
-from costmodel.memory.rank_memory import host_reserve_text, infeasible, least_table_bytes
+from costmodel.memory.rank_memory import Place, host_reserve_text, infeasible, least_table_bytes
 from costmodel.step.cuts import Floats
 from sharders.problem.options import make_sharding
 from sharders.problem.placement import no_room, option_bytes
@@ -61,6 +61,7 @@ def _check_hosts(problem: ShardingProblem) -> None:
         problem,
         arrays.host_bytes,
         on_hosts,
+        Place.HOST,
         "the tables that fit nowhere but in host memory take {taken} there, "
         f"and the {hosts} {'has' if one else 'have'} {{left}} for them{reserve}",
     )
@@ -68,19 +69,22 @@ def _check_hosts(problem: ShardingProblem) -> None:
         problem,
         arrays.total_bytes + arrays.host_bytes,
         problem.total_capacity + on_hosts,
+        Place.BOTH,
         f"the tables take at least {{taken}} of {device.memory} and host memory, "
         f"and {device.unit}s and {hosts} together have {{left}} for them: of host memory all "
-        f"but a tenth, for the system",
+        "but a tenth, for the system",
     )
 
 
-def _check_sum(problem: ShardingProblem, sizes: Floats, room: Bytes, message: str) -> None:
+def _check_sum(
+    problem: ShardingProblem, sizes: Floats, room: Bytes, place: Place, message: str
+) -> None:
     """Raise InfeasibleError where the least that options take in all is more than there is."""
     needed = float(_least_of_fitting(problem, sizes).sum())
     if needed > room * (1 + ROUNDING):
         taken, left = size_texts(needed, room)
         told = f"no plan fits: {message.format(taken=taken, left=left)}"
-        raise infeasible(problem.workload, problem.topology, told)
+        raise infeasible(problem.workload, problem.topology, told, place)
 
 
 def fits_alone(problem: ShardingProblem) -> Mask:

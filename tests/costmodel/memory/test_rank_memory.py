@@ -8,14 +8,16 @@ from hypothesis import strategies as st
 from shard_sizes import table_shard_bytes
 
 from costmodel.base.errors import InfeasibleError
-from costmodel.base.units import GIB
+from costmodel.base.units import GIB, size_text
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.memory.rank_memory import (
+    Place,
     check_memory,
     dense_part_ratio,
     fits,
+    host_bytes_usable,
     host_reserve_text,
     infeasible,
     memory_per_rank,
@@ -147,6 +149,20 @@ def test_infeasible_shows_the_sum_and_what_one_gpu_has() -> None:
     assert details["per GPU"].endswith(" GiB")
     assert details["largest"].startswith("items 43.")
     assert "2 more 1." in details["largest"]
+
+
+def test_the_memory_that_is_short_is_the_one_that_is_told() -> None:
+    table = replace(GIANT, compute_kernels=(ComputeKernel.FUSED_UVM,))
+    workload = Workload(tables=(table, *BIG.tables))
+    hosted = dict(infeasible(workload, topology(1), place=Place.HOST).details)
+    assert "per GPU" not in hosted
+    assert hosted["per host"].endswith(f" =  {size_text(host_bytes_usable(topology(1)))}")
+    weights = size_text(table.weight_bytes)
+    assert hosted["largest"] == f"{table.name} {weights}    (in host memory)"
+    both = dict(infeasible(workload, topology(1), place=Place.BOTH).details)
+    assert list(both) == ["per GPU", "per host", "largest"]
+    assert both["largest"].startswith(f"{table.name} ")
+    assert both["largest"].endswith("(in HBM and host memory, with buffers)")
 
 
 def test_of_cpus_neither_gpus_nor_hbm_are_spoken_of() -> None:

@@ -104,6 +104,12 @@ def test_no_plan_fits() -> None:
     ]
 
 
+def test_where_no_change_does_the_hint_says_so() -> None:
+    error = InfeasibleError("no plan fits", hint="none of these was found to be enough: a; b")
+    lines = ["error: no plan fits", "  hint: none of these was found to be enough: a; b"]
+    assert render_error(error).splitlines() == lines
+
+
 @pytest.mark.parametrize(
     ("error", "code", "text"),
     [

@@ -1,10 +1,12 @@
 """What is said where no plan fits was searched for."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import Phase, given, reject, settings
 from hypothesis import strategies as st
 from machines import machine, topology
 
@@ -16,34 +18,69 @@ from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Optimizer, Pipeline, Workload
 from costmodel.memory.rank_memory import host_bytes_usable
 from planner.files.profiles import load_profile
-from planner.verbs.remedies import Scale, Variant, last_resorts, on_gpus, scales, smallest
+from planner.search.running import run_sharders
+from planner.search.search import Search
+from planner.verbs.changes import (
+    KINDS,
+    Case,
+    Scale,
+    Variant,
+    half_precision,
+    larger_machine,
+    on_gpus,
+)
+from planner.verbs.remedies import Found, smallest, smallest_pair, with_searched
+from sharders.problem.sharding_problem import ShardingProblem
+
+EACH = EmbeddingTable(name="t", num_embeddings=8, embedding_dim=128, pooling_factor=5)
 
 
-def refused(workload: Workload, **options: float) -> InfeasibleError:
+def refused(workload: Workload, gpus: int = 1, **options: Any) -> InfeasibleError:  # noqa: ANN401
     with pytest.raises(InfeasibleError) as caught:
-        planner.plan(workload, gpus=1, baseline="none", **options)
+        planner.plan(workload, gpus=gpus, baseline="none", **{"max_plans": 3, **options})
     return caught.value
+
+
+def several(number: int, rows: int, **options: Any) -> Workload:  # noqa: ANN401
+    tables = (
+        replace(EACH, name=f"a{index}", num_embeddings=rows, **options) for index in range(number)
+    )
+    return Workload(tables=tuple(tables), local_batch_size=4096)
 
 
 def test_every_remedy_is_a_plan_that_was_found() -> None:
     table = EmbeddingTable(name="large", num_embeddings=200_000_000, embedding_dim=128)
-    error = refused(Workload(tables=(table,), local_batch_size=64), time_limit=2.0)
+    error = refused(Workload(tables=(table,), local_batch_size=64))
     remedies = dict(error.remedies)
-    assert remedies["--gpus 2"].startswith("a plan of ")
-    assert "1 of 1 table cached" in remedies["compute_kernels: [fused, fused_uvm_caching]"]
-    assert "the fullest GPU to" in remedies["data_type: fp16"]
+    assert remedies["--gpus 2"].startswith("a plan that fills the fullest GPU to ")
+    assert set(remedies) == {
+        "--gpus 2", "compute_kernels: [fused, fused_uvm_caching]", "data_type: fp16",
+    }  # fmt: skip
+    assert remedies["data_type: fp16"].startswith("for large: a plan that fills")
 
 
-def test_a_remedy_that_finds_nothing_is_not_offered() -> None:
-    # 1 PB: 16 GPUs are too few, host memory and half the bytes, too
-    table = EmbeddingTable(name="huge", num_embeddings=2 * 10**12 // 128, embedding_dim=128)
+def test_where_no_change_does_those_tried_are_named() -> None:
+    # 1 PB: 128 GPUs are too few, host memory and half the bytes, too
     tables = tuple(
-        EmbeddingTable(name=f"t{i}", num_embeddings=table.num_embeddings, embedding_dim=128)
+        EmbeddingTable(name=f"t{i}", num_embeddings=2 * 10**12 // 128, embedding_dim=128)
         for i in range(8)
     )
-    error = refused(Workload(tables=tables, local_batch_size=64), time_limit=1.0)
-    assert "data_type: fp16" not in dict(error.remedies)
-    assert "a plan of" not in " ".join(text for _, text in error.remedies)
+    error = refused(Workload(tables=tables, local_batch_size=64))
+    assert not error.remedies
+    assert error.hint == (
+        "none of these was found to be enough, nor two of them: --gpus 128 --nodes 16; "
+        "compute_kernels: [fused, fused_uvm_caching]; data_type: fp16; local_batch_size: 4"
+    )
+
+
+def test_what_there_is_no_time_to_try_is_said() -> None:
+    table = EmbeddingTable(name="large", num_embeddings=200_000_000, embedding_dim=128)
+    small = topology(1, hardware=load_profile("h100-sxm"))
+    case = Case(workload=Workload(tables=(table,), local_batch_size=64), topology=small)
+    stopped = Search(interrupted=lambda: True)
+    told = with_searched(InfeasibleError("no plan fits"), case, stopped)
+    assert not told.remedies
+    assert "nor two of them (there was no time to try all; a longer limit" in told.hint
 
 
 def test_tables_that_may_only_be_replicated_may_lie_elsewhere() -> None:
@@ -51,20 +88,68 @@ def test_tables_that_may_only_be_replicated_may_lie_elsewhere() -> None:
         name="copied", num_embeddings=150_000_000, embedding_dim=128,
         sharding_types=(ShardingType.DATA_PARALLEL,), optimizer=Optimizer.SGD,
     )  # fmt: skip
-    error = refused(Workload(tables=(table,), local_batch_size=64), time_limit=1.0)
+    error = refused(Workload(tables=(table,), local_batch_size=64))
     remedies = dict(error.remedies)
     assert not [each for each in remedies if "compute_kernels" in each]  # replicas are in HBM
-    assert remedies["sharding_types: []"].startswith("for copied: a plan of ")
+    assert remedies["sharding_types: []"].startswith("for copied: a plan that fills ")
 
 
-def test_of_the_batch_the_first_halving_that_plans_is_offered() -> None:
+def test_of_the_batch_the_largest_of_two_digits_that_plans_is_offered() -> None:
     table = EmbeddingTable(name="wide", num_embeddings=1000, embedding_dim=1024)
     huge = Workload(tables=(table,), local_batch_size=4_000_000)
-    (batch,) = [label for label, _ in refused(huge, max_plans=3).remedies if "batch" in label]
+    (batch,) = [label for label, _ in refused(huge).remedies if "batch" in label]
     size = int(batch.removeprefix("local_batch_size: "))
+    assert size % 10_000 == 0
     one = topology(1, hardware=load_profile("h100-sxm"))
     assert plans(replace(huge, local_batch_size=size), one)
-    assert not plans(replace(huge, local_batch_size=2 * size), one)
+    larger = 10 ** (len(str(size)) - 2)
+    assert not plans(replace(huge, local_batch_size=size + larger), one)
+
+
+def test_tables_that_hosts_lack_room_for_go_to_more_nodes() -> None:
+    """2,861 GiB of weights must be in hosts: two have 3,353, and no GPU more is needed."""
+    workload = several(1, 6_000_000_000, compute_kernels=("fused_uvm",))
+    error = refused(workload, gpus=8)
+    assert "--gpus 8 --nodes 2" in dict(error.remedies)
+    details = dict(error.details)
+    assert "per GPU" not in details
+    assert details["per host"].startswith("1,862.6 GiB host memory  -  186.3 GiB for the system")
+    assert details["largest"].startswith("a0 2,861.")
+    assert details["largest"].endswith("(in host memory)")
+    assert "--gpus 2 --nodes 2" in dict(refused(workload, gpus=1).remedies)
+
+
+def test_full_nodes_and_nodes_of_few_gpus_are_both_tried() -> None:
+    """7,629 GiB in hosts of 1,676: five nodes; eight of 16 GPUs, which five cannot share evenly."""
+    workload = several(8, 2_000_000_000, compute_kernels=("fused_uvm",))
+    remedies = dict(refused(workload, gpus=16).remedies)
+    assert list(remedies)[:2] == ["--gpus 20 --nodes 5", "--gpus 16 --nodes 8"]
+
+
+def test_caches_that_are_too_large_may_be_as_usual() -> None:
+    """1,350 GiB of caches on 573; a fifth of the rows is 300, and one of the two is not enough."""
+    cached = several(
+        2, 1_500_000_000, compute_kernels=("fused_uvm_caching",), cache_load_factor=0.9
+    )
+    remedies = dict(refused(cached, gpus=8).remedies)
+    assert remedies["cache_load_factor: null"].startswith("for a0 and a1: a plan")
+
+
+def test_no_table_is_changed_that_need_not_be() -> None:
+    """Four of 24 GiB must be on a rank of 71.6: with caches of two of them they are."""
+    put = several(4, 50_000_000, ranks=(0,), sharding_types=(ShardingType.TABLE_WISE,))
+    large = replace(EACH, name="large", num_embeddings=60_000_000)
+    remedies = dict(refused(replace(put, tables=(large, *put.tables)), gpus=8).remedies)
+    assert remedies["ranks: []"].startswith("for a0 and a1: ")
+    hosted = remedies["compute_kernels: [fused, fused_uvm_caching]"]
+    assert hosted.startswith("for a0 and a1: ")  # and not the largest one, which is elsewhere
+    assert remedies["data_type: fp16"].startswith("for a0, a1 and a2: ")
+
+
+def test_a_machine_may_grow_from_one_gpu_to_several_nodes() -> None:
+    error = refused(several(1, 2_000_000_000), hardware="v100-nvlink")
+    assert dict(error.details)["largest"].endswith("(in HBM, with buffers)")
+    assert [label for label, _ in error.remedies] == ["--gpus 35 --nodes 5"]
 
 
 def test_the_fewest_tables_go_to_host_memory_and_more_gpus_may_need_more_nodes() -> None:
@@ -83,7 +168,6 @@ def test_the_fewest_tables_go_to_host_memory_and_more_gpus_may_need_more_nodes()
     remedies = dict(caught.value.remedies)
     hosted = remedies["compute_kernels: [fused, fused_uvm_caching]"]
     assert hosted.startswith("for items: ")
-    assert hosted.endswith("1 of 9 tables cached")
     assert "--gpus 2 --nodes 2" in remedies
 
 
@@ -94,26 +178,26 @@ def test_where_no_single_change_does_two_are_offered() -> None:
         sharding_types=(ShardingType.TABLE_WISE,),
     )  # fmt: skip
     workload = Workload(tables=(giant,), local_batch_size=64)
-    with pytest.raises(InfeasibleError) as caught:
-        planner.plan(workload, gpus=4, baseline="none", max_plans=3)
-    ((label, text),) = caught.value.remedies
-    gpus = int(re.fullmatch(r"sharding_types: \[\], --gpus (\d+) --nodes \d+", label)[1])
-    assert text.startswith("a plan of ")
+    (label, text), *_ = refused(workload, gpus=4).remedies
+    gpus, nodes = map(
+        int, re.fullmatch(r"sharding_types: \[\], --gpus (\d+) --nodes (\d+)", label).groups()
+    )
+    assert text.startswith("for giant: a plan that fills ")
     free = replace(workload, tables=(replace(giant, sharding_types=()),))
-    larger = on_gpus(topology(4, hardware=load_profile("h100-sxm")), gpus)
-    assert plans(free, larger)
+    small = topology(4, hardware=load_profile("h100-sxm"))
+    assert plans(free, on_gpus(small, gpus))
+    assert not plans(free, on_gpus(small, gpus - nodes))
 
 
 def test_a_pipeline_that_keeps_tables_whole_may_be_changed() -> None:
     table = EmbeddingTable(name="giant", num_embeddings=2**29, embedding_dim=128)
     plain = Workload(tables=(table,), local_batch_size=64, pipeline=Pipeline.DLRM)
-    with pytest.raises(InfeasibleError) as caught:
-        planner.plan(plain, gpus=4, baseline="none", max_plans=3)
-    assert dict(caught.value.remedies)["pipeline: sparse_dist"].startswith("a plan of ")
+    remedies = dict(refused(plain, gpus=4).remedies)
+    assert remedies["pipeline: sparse_dist"].startswith("a plan that fills ")
 
 
 @st.composite
-def crowded(draw: st.DrawFn) -> tuple[Workload, Topology]:
+def crowded(draw: st.DrawFn) -> Case:
     """Draw tables and a machine that has too little memory for most of them."""
     kinds = st.sampled_from([
         (), (), (ShardingType.TABLE_WISE,), (ShardingType.ROW_WISE,), (ShardingType.DATA_PARALLEL,),
@@ -141,45 +225,55 @@ def crowded(draw: st.DrawFn) -> tuple[Workload, Topology]:
         tables=tables, dense=dense, local_batch_size=draw(st.sampled_from([64, 2**16])),
         pipeline=draw(st.sampled_from([Pipeline.SPARSE_DIST, Pipeline.NONE])),
     )  # fmt: skip
-    return workload, topology(world, hardware=replace(small, host=host, gpus_per_node=4))
+    ranks = topology(world, hardware=replace(small, host=host, gpus_per_node=4))
+    return Case(workload=workload, topology=ranks)
 
 
 def plans(workload: Workload, ranks: Topology) -> bool:
+    """Return whether a plan is found: tables by size, or else packed."""
     try:
-        planner.plan(
-            workload, gpus=ranks.world_size, nodes=ranks.num_nodes, hardware=ranks.hardware,
-            baseline="none", max_plans=3,
-        )  # fmt: skip
+        run_sharders(("size_greedy",), ShardingProblem.of(workload, ranks), Search(max_plans=1))
     except InfeasibleError:
         return False
     return True
 
 
-@pytest.mark.slow
 @given(crowded())
-@settings(max_examples=25)
-def test_every_remedy_plans_and_a_smaller_one_does_not(case: tuple[Workload, Topology]) -> None:
-    workload, ranks = case
-    try:
-        planner.plan(
-            workload, gpus=ranks.world_size, hardware=ranks.hardware, baseline="none", max_plans=3
-        )
-    except InfeasibleError as error:
-        told = dict(error.remedies)
-    else:
+@settings(max_examples=20, phases=[Phase.generate])
+def test_every_remedy_plans_and_a_smaller_one_does_not(case: Case) -> None:
+    if plans(case.workload, case.topology):
         reject()
-    offered: list[str] = []
-    for scale in (*scales(workload, ranks, on_gpus), *last_resorts(workload, ranks, on_gpus)):
-        found = None if offered and scale.last_resort else smallest(scale, lambda: False)
+    for kind in KINDS:
+        found = smallest(case, kind(case), lambda: False)
         if found is None:
             continue
-        offered.append(found.variant.name)
-        assert plans(found.variant.workload, found.variant.topology)
-        steps = [scale.make(step) for step in range(scale.steps)]
-        number = steps.index(found.variant)
-        assert number == 0 or not plans(steps[number - 1].workload, steps[number - 1].topology)
-    assert list(told) == offered
-    assert all("a plan of " in text for text in told.values())
+        assert found.is_smallest
+        assert plans(found.case.workload, found.case.topology)
+        for less in smaller(case, found):
+            assert not plans(less.workload, less.topology), found.name
+    both = smallest_pair(case, half_precision, larger_machine, lambda: False)
+    assert both is None or plans(both.case.workload, both.case.topology)
+
+
+def smaller(case: Case, found: Found) -> Iterator[Case]:
+    """Yield the case with a table less changed, or fewer GPUs, or a larger batch."""
+    changed, ranks = found.case, found.case.topology
+    tables = changed.workload.tables
+    differing = [at for at, table in enumerate(tables) if table != case.workload.tables[at]]
+    for at in differing:
+        restored = (*tables[:at], case.workload.tables[at], *tables[at + 1 :])
+        yield replace(changed, workload=replace(changed.workload, tables=restored))
+    gpus, nodes = ranks.world_size, ranks.num_nodes
+    per_node = case.topology.hardware.gpus_per_node
+    fewer = [each for each in range(-(-gpus // per_node), nodes) if gpus % each == 0]
+    if fewer and gpus > case.topology.world_size:
+        yield changed.on(gpus, fewer[-1])
+    if gpus - nodes > case.topology.world_size:
+        yield changed.on(gpus - nodes, nodes)
+    batch = changed.workload.local_batch_size
+    step = 10 ** max(0, len(str(batch)) - 2)
+    if batch + step < case.workload.local_batch_size:
+        yield changed.of(replace(changed.workload, local_batch_size=batch + step))
 
 
 @given(st.integers(1, 50), st.integers(0, 60))
@@ -189,39 +283,47 @@ def test_the_first_that_does_is_found(steps: int, first: int) -> None:
 
     def make(step: int) -> Variant:
         tried.append(step)
-        fits = step >= first
-        table = EmbeddingTable(name="t", num_embeddings=8 if fits else 10**9, embedding_dim=8)
-        small = Workload(
-            tables=(table,), local_batch_size=8,
-            dense=DenseModel(bottom_mlp=(4,), top_mlp=(4, 1)),
-        )  # fmt: skip
-        return Variant(name=str(step), workload=small, topology=RANKS)
+        return Variant(name=str(step), apply=lambda case: case.of(of_rows(step >= first)))
 
-    found = smallest(Scale(steps=steps, make=make), lambda: False)
-    assert (found and found.variant.name) == (str(first) if first < steps else None)
+    found = smallest(SMALL, Scale(steps=steps, make=make), lambda: False)
+    assert (found and found.name) == (str(first) if first < steps else None)
     assert len(tried) <= 2 * steps.bit_length() + 3
 
 
-RANKS = topology(1, hardware=machine(memory=1 * GIB))
+def of_rows(fits: bool) -> Workload:  # noqa: FBT001 - there is nothing else
+    table = EmbeddingTable(name="t", num_embeddings=8 if fits else 10**9, embedding_dim=8)
+    dense = DenseModel(bottom_mlp=(4,), top_mlp=(4, 1))
+    return Workload(tables=(table,), local_batch_size=8, dense=dense)
+
+
+SMALL = Case(workload=of_rows(fits=False), topology=topology(1, hardware=machine(memory=1 * GIB)))
 
 
 def test_what_was_not_tried_is_said() -> None:
     """Time is over after the first plan: half of it might do, too."""
-    table = EmbeddingTable(name="t", num_embeddings=8, embedding_dim=8)
-    workload = Workload(tables=(table,), local_batch_size=8)
-    whole = topology(1)
 
     def make(step: int) -> Variant:
-        ranks = whole if step else RANKS
-        big = replace(table, num_embeddings=10**9 if step == 0 else 8)
-        return Variant(name="", workload=replace(workload, tables=(big,)), topology=ranks)
+        return Variant(name=str(step), apply=lambda case: case.of(of_rows(step >= 3)))
 
-    found = smallest(Scale(steps=9, make=make, grows=False), lambda: False)
+    scale = Scale(steps=9, make=make, grows=False)
+    found = smallest(SMALL, scale, lambda: False)
     assert found is not None
+    assert found.name == "3"
     assert found.is_smallest
-    spent = iter([False, False, True, True])
-    over = smallest(Scale(steps=9, make=lambda step: make(step // 3)), lambda: next(spent, True))
-    assert over is None or not over.is_smallest
+    assert "not tried" not in found.effect
+    # asked before it begins, after each of two that do not do, and before halves
+    spent = iter([False, False, False])
+    over = smallest(SMALL, scale, lambda: next(spent, True))
+    assert over is not None
+    assert over.name == "3"
+    assert not over.is_smallest
+    assert "less may do" in over.effect
+    # the largest is tried first where it does if any does, and then the smallest, which does not
+    spent = iter([False])
+    largest = smallest(SMALL, replace(scale, grows=True), lambda: next(spent, True))
+    assert largest is not None
+    assert largest.name == "8"
+    assert not largest.is_smallest
 
 
 def test_host_memory_is_told_with_what_is_kept_of_it() -> None:

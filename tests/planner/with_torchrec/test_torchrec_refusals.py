@@ -74,7 +74,7 @@ def test_neither_gpus_nor_hosts_can_hold_it() -> None:
     assert lines[0].startswith("no plan fits: the tables need 11.9 GiB")
     assert any(line.startswith("host: 11.9 GiB of weights, and 3.6 GiB of host") for line in lines)
     # 11.9 GiB by 1.8 of each: 6 ranks leave 10.8, 7 leave 12.6
-    assert any(line.startswith("world size 7: a plan of ") for line in lines)
+    assert any(line.startswith("world size 7: a plan that fills ") for line in lines)
 
 
 def test_what_would_fit_without_its_constraints_is_not_called_insufficient_memory() -> None:
@@ -87,6 +87,27 @@ def test_what_would_fit_without_its_constraints_is_not_called_insufficient_memor
     split = {"a": ParameterConstraints(sharding_types=["row_wise"], compute_kernels=["fused"])}
     plan = IterationTimePlanner(topology, 64, constraints=split).plan(module, SHARDERS)
     assert plan.plan[""]["a"].sharding_type == "row_wise"
+
+
+@pytest.mark.parametrize("percentage", [1.0, 0.9])
+def test_what_a_storage_reservation_keeps_is_named_and_no_batch_is_blamed(
+    percentage: float,
+) -> None:
+    """Of 2 GiB all, or 1.8: smaller batches do not make it less, as far as the planner knows."""
+    topology = gpus(2, hbm_cap=2 * GIB)
+    reservation = FixedPercentageStorageReservation(percentage)
+    fused = {"a": ParameterConstraints(compute_kernels=["fused"])}
+    made = IterationTimePlanner(
+        topology, 64, constraints=fused, storage_reservation=reservation, timeout_seconds=0.5
+    )
+    with pytest.raises(PlannerError) as raised:
+        made.plan(bags(table("a", rows=20_000_000)), SHARDERS)
+    lines = dict(line.split(": ", 1) for line in str(raised.value).splitlines())
+    kept = f"{2 * percentage:.1f} GiB that FixedPercentageStorageReservation keeps"
+    assert lines["per GPU"].startswith(f"2.0 GiB HBM  -  {kept}  =  0.")
+    assert not [label for label in lines if label.startswith("local_batch_size")]
+    told = "hint" if percentage == 1.0 else "world size "
+    assert [label for label in lines if label.startswith(told)]
 
 
 def test_small_sizes_are_told_in_small_units() -> None:

@@ -2,6 +2,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
+import numpy as np
 import pytest
 from load_objective import LoadObjective, with_room
 
@@ -358,3 +359,20 @@ def test_a_table_is_packed_within_a_node_where_all_ranks_are_too_many() -> None:
     assert problem.packing is not None
     assert problem.packing.table("giant").sharding_type is ShardingType.TABLE_ROW_WISE
     check_memory(problem.workload, problem.topology, problem.packing)
+
+
+def test_where_one_rank_alone_is_full_all_that_may_be_in_host_memory_is() -> None:
+    """Four of 0.4 of a rank, all on one of two: caches of two of them leave it room."""
+    either = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM_CACHING)
+    posed = like(0.4, 4)
+    tables = tuple(
+        replace(table, ranks=(0,), compute_kernels=either if at < 2 else ())
+        for at, table in enumerate(posed.workload.tables)
+    )
+    problem = ShardingProblem.of(replace(posed.workload, tables=tables), posed.topology)
+    anything = np.zeros_like(packing.on_hosts(problem))
+    plan = packing.PackingSearch(problem, anything).go_on(1e5, lambda: False)
+    assert plan is not None
+    check_memory(problem.workload, problem.topology, plan)
+    hosted = [each.compute_kernel is ComputeKernel.FUSED_UVM_CACHING for each in plan.tables]
+    assert hosted == [True, True, False, False]

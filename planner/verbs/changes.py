@@ -1,0 +1,281 @@
+"""Changes of a workload or machine with which tables may fit, by kind, the smallest first."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from costmodel.base.limits import MOST_RANKS
+from costmodel.domain.hardware import Device, Topology
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.workload import DataType, EmbeddingTable, Pipeline, Workload
+from costmodel.memory.rank_memory import Place, least_table_bytes
+from planner.verbs.topologies import node_count
+
+MOST_TIMES = 16
+"""Nodes at most, as a multiple of those asked for."""
+LEAST_SHARE = 1 / 16
+"""A batch that is smaller than this share of the one asked for is another training run."""
+MOST_NAMED = 4
+"""Of more tables than that it is said how many of the largest they are, if it is those."""
+MOST_DROPPED = 64
+"""Of more tables than that none but the smallest are tried without the change."""
+_KERNELS = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM_CACHING)
+
+Grown: TypeAlias = Callable[[Topology, int, int], Topology]
+"""Returns a topology with other numbers of GPUs in all and of nodes."""
+Refit: TypeAlias = Callable[[Workload, Topology], Topology]
+"""Returns what a topology is for another workload."""
+
+
+def on_gpus(topology: Topology, gpus: int, nodes: int | None = None) -> Topology:
+    """Return a topology with so many GPUs in all; ``nodes`` None: on as few as hold them.
+
+    Where ranks have different memory, all have that of the poorest.
+
+    Raises
+    ------
+    ValueError
+        They cannot be spread evenly, or are too many.
+
+    """
+    hardware = replace(topology.hardware, gpus_per_node=node_size(topology))
+    num_nodes = node_count(gpus, nodes, hardware)
+    withheld = (max(topology.withheld_bytes),) * gpus if topology.withheld_bytes else ()
+    return replace(
+        topology, world_size=gpus, local_world_size=gpus // num_nodes, withheld_bytes=withheld
+    )
+
+
+def node_size(topology: Topology) -> int:
+    """Return how many GPUs a node has.
+
+    Several nodes show it; a single one may have more than are used.
+    """
+    local = topology.local_world_size
+    return local if topology.num_nodes > 1 else max(topology.hardware.gpus_per_node, local)
+
+
+def _as_it_is(workload: Workload, topology: Topology) -> Topology:
+    del workload
+    return topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A workload and a machine for it, and how the machine may change."""
+
+    workload: Workload
+    topology: Topology
+    grown: Grown = on_gpus
+    refit: Refit = _as_it_is
+    """What the machine is once the workload is another."""
+
+    def of(self, workload: Workload) -> "Case":
+        """Return the case of another workload."""
+        return replace(self, workload=workload, topology=self.refit(workload, self.topology))
+
+    def on(self, gpus: int, nodes: int) -> "Case":
+        """Return the case of other numbers of GPUs in all and of nodes."""
+        return replace(self, topology=self.grown(self.topology, gpus, nodes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A change: what to write, and what a case is with it."""
+
+    name: str
+    apply: Callable[[Case], Case]
+    tables: str = ""
+    """``for a and b``; empty: it is none of some tables."""
+
+
+def _none(step: int) -> None:
+    del step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """Changes of a kind, from the smallest to the largest."""
+
+    steps: int
+    """How many changes there are."""
+    make: Callable[[int], Variant]
+    """Makes one, from the smallest (0) on."""
+    grows: bool = True
+    """Whether a larger change always does where a smaller one does."""
+    finer: Callable[[int], "Scale | None"] = _none
+    """Returns smaller changes than that of a step, which is the last of them; None: there are
+    none."""
+
+
+Kind: TypeAlias = Callable[[Case], Scale]
+
+
+def larger_machine(case: Case) -> Scale:
+    """Return full nodes, ever more of them; and then fewer GPUs on as many nodes.
+
+    There are no fewer GPUs than were asked for.
+    """
+    topology, most = case.topology, node_size(case.topology)
+
+    def sizes(nodes: int) -> range:
+        least = -(-topology.world_size // nodes)
+        return range(least + (nodes == topology.num_nodes), most + 1)
+
+    def on_nodes(nodes: int, per_node: Sequence[int]) -> Scale:
+        return Scale(steps=len(per_node), make=lambda step: _machine(nodes * per_node[step], nodes))
+
+    last = min(MOST_TIMES * topology.num_nodes, MOST_RANKS // most)
+    numbers = [each for each in range(topology.num_nodes, last + 1) if sizes(each)]
+    return Scale(
+        steps=len(numbers),
+        make=lambda step: _machine(numbers[step] * most, numbers[step]),
+        grows=False,
+        finer=lambda step: on_nodes(numbers[step], sizes(numbers[step])),
+    )
+
+
+def more_nodes(case: Case) -> Scale:
+    """Return as many GPUs on ever more nodes."""
+    gpus, nodes = case.topology.world_size, case.topology.num_nodes
+    numbers = [each for each in range(nodes + 1, gpus + 1) if gpus % each == 0]
+    return Scale(steps=len(numbers), make=lambda step: _machine(gpus, numbers[step]), grows=False)
+
+
+def _machine(gpus: int, nodes: int) -> Variant:
+    several = f" --nodes {nodes}" if nodes > 1 else ""
+    return Variant(name=f"--gpus {gpus}{several}", apply=lambda case: case.on(gpus, nodes))
+
+
+def splitting_pipeline(case: Case) -> Scale:
+    """Return a pipeline that may split tables, where the one there is does not."""
+
+    def apply(given: Case) -> Case:
+        return given.of(replace(given.workload, pipeline=Pipeline.SPARSE_DIST))
+
+    change = Variant(name="pipeline: sparse_dist", apply=apply)
+    return Scale(steps=int(case.workload.pipeline is Pipeline.DLRM), make=lambda _: change)
+
+
+def free_ranks(case: Case) -> Scale:
+    """Return tables that may be on any rank."""
+    return _of_tables(case, "ranks: []", lambda table: replace(table, ranks=()))
+
+
+def free_types(case: Case) -> Scale:
+    """Return tables of any sharding type."""
+    return _of_tables(case, "sharding_types: []", lambda table: replace(table, sharding_types=()))
+
+
+def usual_caches(case: Case) -> Scale:
+    """Return tables whose caches are no larger than usual."""
+
+    def change(table: EmbeddingTable) -> EmbeddingTable:
+        usual = replace(table, cache_load_factor=None)
+        return usual if usual.cache_share < table.cache_share else table
+
+    return _of_tables(case, "cache_load_factor: null", change)
+
+
+def host_memory(case: Case) -> Scale:
+    """Return tables that may be in host memory, unless they say where they are to be."""
+
+    def change(table: EmbeddingTable) -> EmbeddingTable:
+        copied = table.sharding_types == (ShardingType.DATA_PARALLEL,)
+        is_told = bool(table.compute_kernels) or copied
+        return table if is_told else replace(table, compute_kernels=_KERNELS)
+
+    name = f"compute_kernels: [{', '.join(_KERNELS)}]"
+    if case.topology.hardware.device is Device.CPU:
+        return _of_tables(case, name, lambda table: table)
+    return _of_tables(case, name, change)
+
+
+def half_precision(case: Case) -> Scale:
+    """Return FP32 tables that are FP16."""
+
+    def change(table: EmbeddingTable) -> EmbeddingTable:
+        is_whole = table.data_type is DataType.FP32
+        return replace(table, data_type=DataType.FP16) if is_whole else table
+
+    return _of_tables(case, "data_type: fp16", change)
+
+
+def smaller_batch(case: Case) -> Scale:
+    """Return smaller batches of two significant digits."""
+    batch = case.workload.local_batch_size
+    sizes = [
+        digits * 10**zeros
+        for zeros in range(len(str(batch)))
+        for digits in range(10 if zeros else 1, 100)
+        if max(1, batch * LEAST_SHARE) <= digits * 10**zeros < batch
+    ][::-1]
+
+    def make(step: int) -> Variant:
+        size = sizes[step]
+
+        def apply(given: Case) -> Case:
+            return given.of(replace(given.workload, local_batch_size=size))
+
+        return Variant(name=f"local_batch_size: {size}", apply=apply)
+
+    return Scale(steps=len(sizes), make=make)
+
+
+WORKLOAD_KINDS: Sequence[Kind] = (
+    splitting_pipeline,
+    free_ranks,
+    free_types,
+    usual_caches,
+    host_memory,
+    half_precision,
+    smaller_batch,
+)
+KINDS: Sequence[Kind] = (larger_machine, more_nodes, *WORKLOAD_KINDS)
+
+
+def _of_tables(case: Case, name: str, change: Callable[[EmbeddingTable], EmbeddingTable]) -> Scale:
+    """Return the change of one table, of two, and so on, those first that take most memory.
+
+    And then of these without one or another.
+    """
+    workload, topology = case.workload, case.topology
+    sizes = {
+        each.name: least_table_bytes(workload, topology, each, Place.BOTH)
+        for each in workload.tables
+    }
+    changed = [each.name for each in workload.tables if change(each) != each]
+    order = sorted(changed, key=lambda each: -sizes[each])
+
+    def of(names: Sequence[str]) -> Variant:
+        some = frozenset(names)
+
+        def apply(given: Case) -> Case:
+            tables = (change(each) if each.name in some else each for each in given.workload.tables)
+            return given.of(replace(given.workload, tables=tuple(tables)))
+
+        return Variant(
+            name=name, apply=apply, tables=_named([e for e in order if e in some], order)
+        )
+
+    def fewer(needed: Sequence[str], others: Sequence[str]) -> Scale | None:
+        """Return the change without the first of some others, and with it."""
+        if not others:
+            return None
+        first, *rest = others
+        return Scale(
+            steps=2,
+            make=lambda step: of([*needed, first, *rest] if step else [*needed, *rest]),
+            finer=lambda step: fewer([*needed, first] if step else needed, rest),
+        )
+
+    def without_some(step: int) -> Scale | None:
+        return fewer([order[step]], order[:step] if step < MOST_DROPPED else ())
+
+    return Scale(steps=len(order), make=lambda step: of(order[: step + 1]), finer=without_some)
+
+
+def _named(names: Sequence[str], order: Sequence[str]) -> str:
+    if len(names) > MOST_NAMED and list(names) == list(order[: len(names)]):
+        return f"for the {len(names)} largest that it changes"
+    return f"for {' and '.join((', '.join(names[:-1]), names[-1])) if len(names) > 1 else names[0]}"
