@@ -14,17 +14,7 @@ import costmodel
 import planner
 import sharders
 
-EXTRAS = {
-    "fbgemm_gpu",
-    "matplotlib",
-    "optuna",
-    "pulp",
-    "pyarrow",
-    "pytest",
-    "scipy",
-    "torch",
-    "torchrec",
-}
+EXTRAS = {"fbgemm_gpu", "optuna", "pulp", "pyarrow", "pytest", "scipy", "torch", "torchrec"}
 """What modules may miss: packages of extras that are not installed here."""
 NEEDED = ("click", "highspy", "numpy", "pydantic", "PyYAML", "rich")
 """What the wheel alone brings along."""

@@ -1,26 +1,19 @@
-"""How often 90% intervals hold: `python -m bench.coverage [--write]`.
+"""How often 90% intervals of whole steps hold: `python -m bench.coverage [--write]`.
 
-Every interval is made without the measurements it is tested on:
+Every interval is made without the steps it is tested on:
 
-* *kernels*: held-out points of a curve or platform, the spread taken from one half of them and
-  tested on the other, both ways; then the spread taken from other platforms only.
-* *lookups on a CPU*: a calibration of half the tables, tested on the others
-  (``bench.lookup_coverage``).
-* *other labs*: the same GPU in another lab. Own spread of the profile, shared spread from the
-  other GPU (products) or the other operations (collectives).
-* *whole steps*: published steps, predicted as ``bench.published_steps`` does, nothing fitted. What
-  steps are off by beyond their kernels (``error_model.STRUCTURE``) is estimated from the
-  other rows: all others, or only those of other frameworks, or of other GPUs.
-* *CPU runs*: the same for ``bench/results/cpu_study.json``, where it is: the structure of a
-  workload's steps is that of the other workloads.
-* *all whole steps*: both, every step with a structure from others: published ones from all other
-  published ones, CPU runs from other workloads.
+* *published steps*, predicted as ``bench.published_steps`` does, nothing fitted. What steps are
+  off by beyond their kernels (``error_model.STRUCTURE``) is estimated from the other rows: all
+  others, or only those of other frameworks, or of other GPUs.
+* *CPU runs*: the same for the plans of ``bench.cpu_study``; the structure of a workload's steps is
+  that of the other workloads.
+* *all whole steps*: both, every step with a structure from others.
 
 Needs ``../shared/data``; takes half a minute.
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot, sqrt
 from pathlib import Path
@@ -29,23 +22,19 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-from bench import cpu_coverage, holdout, lookup_coverage
+from bench import cpu_coverage
 from bench.fitting.sources import DATA
-from bench.holdout import Errors
 from bench.kept import write
 from bench.published_steps import PRECISION, program_of, published_rows
 from costmodel.base.units import MS
 from costmodel.domain.workload import DataType
 from costmodel.uncertainty.error_model import (
     NORMAL_90,
-    NOT_MEASURED,
     Cause,
     ErrorModel,
     error_model,
-    log_sigma,
 )
 from costmodel.uncertainty.step_samples import sample_program
-from planner.files.profiles import load_profile
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench/results/coverage.json"
@@ -75,63 +64,6 @@ class Coverage:
 def together(what: str, parts: Sequence[Coverage]) -> Coverage:
     """Return the coverage of several sets of measurements."""
     return Coverage(what=what, points=sum(p.points for p in parts), held=sum(p.held for p in parts))
-
-
-# -- kernels ------------------------------------------------------------------------------------
-
-
-def within(errors: Errors) -> Coverage:
-    """Take the 90th percentile from one half of the errors, test it on the other, both ways."""
-    size = np.abs(np.random.default_rng(0).permutation(errors.values))
-    halves = size[::2], size[1::2]
-    held = sum(int((b <= np.quantile(a, LEVEL)).sum()) for a, b in (halves, halves[::-1]))
-    return Coverage(what=errors.platform, points=len(size), held=held)
-
-
-def across(errors: Sequence[Errors]) -> list[Coverage]:
-    """Test every platform's errors with the median 90th percentile of the other platforms."""
-    found = []
-    for platform in dict.fromkeys(each.platform for each in errors):
-        others = [np.quantile(np.abs(e.values), LEVEL) for e in errors if e.platform != platform]
-        own = np.concatenate([np.abs(e.values) for e in errors if e.platform == platform])
-        held = int((own <= np.median(others)).sum())
-        found.append(Coverage(what=platform, points=len(own), held=held))
-    return found
-
-
-def by_platform(errors: Sequence[Errors]) -> list[Coverage]:
-    """Return ``within`` for every platform, its curves each by itself; one point has no halves."""
-    halved = [each for each in errors if len(each.values) > 1]
-    return [
-        together(platform, [within(each) for each in halved if each.platform == platform])
-        for platform in dict.fromkeys(each.platform for each in halved)
-    ]
-
-
-def other_labs(errors: Sequence[Errors], own_sigma: Callable[[Errors], float]) -> Coverage:
-    """Test other labs' measurements, the shared spread from every other set's median."""
-    parts = []
-    for each in errors:
-        medians = [float(np.median(e.values)) for e in errors if e is not each]
-        shared = sqrt(sum(median**2 for median in medians) / len(medians))
-        widest = NORMAL_90 * hypot(shared, own_sigma(each))
-        held = int((np.abs(each.values) <= widest).sum())
-        parts.append(Coverage(what=each.part, points=len(each.values), held=held))
-    return together(errors[0].family, parts)
-
-
-def carried(errors: Sequence[Errors]) -> Coverage:
-    """Test the shipped spread of products whose constants come from another GPU.
-
-    Not held out: the spread was chosen with these in view. Every pair of GPUs counts the same.
-    """
-    widest = NORMAL_90 * hypot(*NOT_MEASURED[Cause.GEMM])
-    shares = [float(np.mean(np.abs(each.values) <= widest)) for each in errors]
-    points = sum(len(each.values) for each in errors)
-    return Coverage(what="carried", points=points, held=round(points * sum(shares) / len(shares)))
-
-
-# -- whole steps --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,26 +137,13 @@ def kernels_only(steps: Sequence[JudgedStep]) -> Coverage:
     return Coverage(what="errors of kernels alone", points=len(steps), held=held)
 
 
-# -- results ------------------------------------------------------------------------------------
-
-
 def results() -> dict[str, Any]:
     """Return all coverages as JSON."""
-    families = {"collectives": [*holdout.collectives()], "gemm": [*holdout.gemm()]}
-    families["embedding"] = [*holdout.lookups()]
-    labs = [*holdout.other_labs()]
     steps = published()
     step_tests = [left_out(steps, by) for by in (None, "framework", "gpu")]
-    cpu_runs = _cpu_runs()
+    cpu_runs = cpu_coverage.coverage(cpu_coverage.measured(CPU_STUDY, CPU_PROFILE))
     return {
         "level": LEVEL,
-        "kernels": {family: _kernel_data(errors) for family, errors in families.items()},
-        "cpu_lookups": lookup_coverage.results(),
-        "other_labs": {
-            family: other_labs([e for e in labs if e.family == family], sigma).data()
-            for family, sigma in (("gemm", _gemm_sigma), ("collectives", _collective_sigma))
-        },
-        "carried_products": carried([*holdout.carried_products()]).data(),
         "steps": {
             "structure_sigma": round(structure_sigma(steps), 4),
             "tests": {c.what: c.data() for c in (kernels_only(steps), *(t for t, _ in step_tests))},
@@ -237,35 +156,11 @@ def results() -> dict[str, Any]:
     }
 
 
-def whole_steps(public: Coverage, cpu_runs: Mapping[str, Any] | None) -> Coverage:
+def whole_steps(public: Coverage, cpu_runs: Mapping[str, Any]) -> Coverage:
     """Return the coverage of all measured steps, none of them tested with its own structure."""
-    tests = cpu_runs["tests"] if cpu_runs else {}
-    other = tests.get(cpu_coverage.OTHER_WORKLOADS, {"points": 0, "held": 0})
+    other = cpu_runs["tests"][cpu_coverage.OTHER_WORKLOADS]
     own = Coverage(what="cpu runs", points=other["points"], held=other["held"])
     return together("all whole steps", [public, own])
-
-
-def _cpu_runs() -> dict[str, Any] | None:
-    if not (CPU_STUDY.is_file() and CPU_PROFILE.is_file()):
-        return None
-    return cpu_coverage.coverage(cpu_coverage.measured(CPU_STUDY, CPU_PROFILE))
-
-
-def _kernel_data(errors: Sequence[Errors]) -> dict[str, Any]:
-    own, other = by_platform(errors), across(errors) if len(errors) > 1 else []
-    ratios = [np.quantile(np.abs(e.values), LEVEL) / np.median(np.abs(e.values)) for e in errors]
-    return {
-        "p90_over_median": round(float(np.median(ratios)), 2),
-        "own_half": together("", own).data(),
-        "other_platforms": together("", other).data() if other else None,
-        "by_platform": {
-            each.what: {
-                "own_half": each.data(),
-                **({"other_platforms": other[i].data()} if other else {}),
-            }
-            for i, each in enumerate(own)
-        },
-    }
 
 
 def _row(step: JudgedStep, inside: bool) -> dict[str, Any]:  # noqa: FBT001 -- zipped
@@ -279,42 +174,30 @@ def _row(step: JudgedStep, inside: bool) -> dict[str, Any]:  # noqa: FBT001 -- z
     }
 
 
-def _gemm_sigma(errors: Errors) -> float:
-    fitted = load_profile(errors.platform.split()[0]).gpu.gemm["bf16"]
-    return log_sigma(fitted.error, fitted.error_p90) or 0.0
-
-
-def _collective_sigma(errors: Errors) -> float:
-    op, _, ranks = errors.part.split()
-    curves = load_profile("h100-sxm").curves
-    (curve,) = (c for c in curves if (c.op, c.num_ranks) == (op, int(ranks)))
-    return log_sigma(curve.error, curve.error_p90) or 0.0
+def table(found: Mapping[str, Any]) -> str:
+    """Return how often intervals held, in Markdown."""
+    steps, other = found["steps"]["tests"], cpu_coverage.OTHER_WORKLOADS
+    rows = [
+        ("published steps", "kernels alone", steps["errors of kernels alone"]),
+        ("published steps", "kernels, and the other steps", steps["each by all others"]),
+        ("published steps", "kernels, and those of other GPUs", steps["by other gpus"]),
+        ("steps on CPU cores", other, found["cpu_runs"]["tests"][other]),
+        ("all whole steps", "kernels, and other steps", found["whole_steps"]),
+    ]
+    lines = ["| measured | interval from | points | inside |", "| --- " * 4 + "|"]
+    lines += [f"| {a} | {b} | {data['points']:,} | {data['coverage']:.0%} |" for a, b, data in rows]
+    return "\n".join(lines)
 
 
 def show(found: Mapping[str, Any]) -> None:
     """Print all coverages."""
-    print("Held-out kernels: how many are inside 90% intervals")
-    for family, data in found["kernels"].items():
-        _line(f"{family}, spread of the other half", data["own_half"])
-        _line(f"{family}, spread of other platforms", data["other_platforms"])
-        for platform, each in data["by_platform"].items():
-            _line(f"  {platform}, of the other half", each["own_half"])
-            _line(f"  {platform}, of other platforms", each.get("other_platforms"))
-    for phase, data in found["cpu_lookups"].items():
-        _line(f"embedding {phase} on a CPU, calibrated on the other tables", data)
-    print("Another lab's machines with the same GPU")
-    for family, data in found["other_labs"].items():
-        _line(family, data)
-    _line("products, constants carried from any other GPU", found["carried_products"])
     _show_steps(found["steps"])
-    if found["cpu_runs"]:
-        _show_cpu(found["cpu_runs"])
+    _show_cpu(found["cpu_runs"])
     _line("all whole steps, structure from others", found["whole_steps"])
 
 
-def _line(what: str, data: Mapping[str, Any] | None) -> None:
-    if data is not None:
-        print(f"  {what:58} {data['held']:5} of {data['points']:5}  {data['coverage']:6.1%}")
+def _line(what: str, data: Mapping[str, Any]) -> None:
+    print(f"  {what:58} {data['held']:5} of {data['points']:5}  {data['coverage']:6.1%}")
 
 
 def _show_steps(steps: Mapping[str, Any]) -> None:

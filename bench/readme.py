@@ -14,8 +14,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench import accuracy_tables as tables
-from bench import clients_table, cpu_study, search_population, torchrec_tables
+from bench import (
+    accuracy,
+    clients_table,
+    coverage,
+    cpu_study,
+    search_population,
+    torchrec_tables,
+)
 from bench.choice import mean_regrets
 from bench.documented import run_page, with_outputs
 from bench.kept import write
@@ -116,29 +122,9 @@ def replay() -> str:
     return "\n".join(lines)
 
 
-def coverage() -> str:
-    """Return the table of how often 90% intervals hold."""
-    return tables.intervals(result("coverage"))
-
-
 def population() -> str:
     """Return the table of how steps of drawn problems are distributed."""
     return search_population.table(search_population.known_runs(), result("search_population_best"))
-
-
-def accuracy_collectives() -> str:
-    """Return the table of collectives on held-out sizes."""
-    return tables.collectives_short(result("accuracy")["collectives"])
-
-
-def accuracy_table_i() -> str:
-    """Return the paper's Table I beside ours."""
-    return tables.table_i(result("accuracy"))
-
-
-def accuracy_steps() -> str:
-    """Return the table of whole steps, as the paper sums them up."""
-    return tables.table_ii(result("accuracy")["steps"])
 
 
 def torchrec_speed() -> str:
@@ -230,18 +216,6 @@ def choice() -> str:
     return "\n".join(lines)
 
 
-def compare_sharders() -> str:
-    """Return how often `auto` is as good as all other sharders, by the time that each has."""
-    records = result("compare_sharders")
-    head = "| CPU seconds | workloads | as good or better | most it is worse |"
-    lines = [head, "|---|---|---|---|"]
-    for limit in sorted({int(name.split()[1].rstrip("s")) for name in records}):
-        worse = [row["worse"] for name, row in records.items() if name.endswith(f" {limit}s")]
-        good = sum(each == 0 for each in worse)
-        lines.append(f"| {limit} | {len(worse)} | {good} | {max(worse):.2%} |")
-    return "\n".join(lines)
-
-
 def pages() -> str:
     """Return sizes and times of pages."""
     found = result("pages")
@@ -256,11 +230,10 @@ def pages() -> str:
 
 TABLES: Mapping[str, Callable[[], str]] = {
     "choice": choice,
-    "compare_sharders": compare_sharders,
     "published_steps": published_steps,
     "replay": replay,
     "nlp": nlp,
-    "coverage": coverage,
+    "coverage": lambda: coverage.table(result("coverage")),
     "search_population": population,
     "torchrec_speed": torchrec_speed,
     "torchrec_port": torchrec_port,
@@ -268,17 +241,13 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "torchrec_tests": lambda: torchrec_tables.tests(result("torchrec_tests")),
     "clients": lambda: clients_table.section(result("clients")),
     "cpu_study": cpu_study.table,
-    "accuracy_collectives": accuracy_collectives,
-    "accuracy_table_i": accuracy_table_i,
-    "accuracy_steps": accuracy_steps,
+    "accuracy_steps": lambda: accuracy.table(result("accuracy")["table_ii"]),
     "pages": pages,
 }
 
 
 RESULTS_OF = {
     "search_population": "search_population_best",
-    "accuracy_collectives": "accuracy",
-    "accuracy_table_i": "accuracy",
     "accuracy_steps": "accuracy",
 }
 """Results that tables of other names are of."""

@@ -4,8 +4,8 @@ The time of a kernel is its prediction times exp(shared + own). *Shared* is the 
 kernels of one cause: this machine is not the one that was measured. *Own* is every kernel's:
 what the model missed on held-out measurements of the same machine. What a step's
 structure (which operations there are, and what waits for what) gets wrong beyond that is one more
-factor, on the whole step. ``bench.coverage`` estimates the constants below and tests the intervals
-that follow from them on measurements they were not estimated from.
+factor, on the whole step. ``bench.coverage`` estimates what whole steps are off by, and tests the
+intervals that follow on steps that nothing was estimated from.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ NORMAL_90 = 1.645
 MEDIAN_TO_90 = 4.0
 """90th percentile of absolute log errors over their median, where only the median is known: the
 median over held-out curves of collectives; 3 for products, 2.44 if errors were normal
-(bench/results/coverage.json)."""
+(bench/README.md, Found once)."""
 
 
 class Cause(StrEnum):

@@ -185,7 +185,7 @@ def optimizers(device: DeviceUnderTest) -> tuple[Optimizer, ...]:
 
     On CPU one: FBGEMM's kernels there have different inner loops for each, and constants fitted to
     several suit none (median error of backward 12% for row-wise Adagrad by itself, 15% for SGD,
-    19% together; bench/results/cpu_embedding.csv.gz).
+    19% together; bench/README.md, Found once).
     """
     if device.synchronous:
         return (Optimizer.ROWWISE_ADAGRAD,)

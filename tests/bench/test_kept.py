@@ -6,25 +6,16 @@ from typing import Any
 import pytest
 from needed import needs_data
 
-from bench import coverage, published_steps, table_iii
-from bench.accuracy import basis, kernels, scaling, steps
-from bench.fitting import embedding_anchors
+from bench import accuracy, coverage, published_steps
 from bench.kept import read, updated
 
 RESULTS = Path(coverage.RESULTS).parent
-QUICK: Mapping[tuple[str, ...], Callable[[], Any]] = {
-    ("accuracy", "basis"): basis.results,
-    ("accuracy", "kernels"): kernels.results,
-    ("accuracy", "scaling"): scaling.results,
-    ("accuracy", "steps"): steps.results,
-    ("coverage",): coverage.results,
-    ("embedding_anchors",): embedding_anchors.results,
-    ("published_steps",): published_steps.results,
-    ("table_iii",): table_iii.results,
+QUICK: Mapping[str, Callable[[], Any]] = {
+    "accuracy": accuracy.results,
+    "coverage": coverage.results,
+    "published_steps": published_steps.results,
 }
-"""Results that are made in seconds, by file and part."""
-SELDOM = ("coverage",)
-"""Takes as long as all others together; its parts are tried in ``test_coverage``."""
+"""Results that are made in seconds, by file."""
 
 
 def test_processes_do_not_overwrite_each_other(tmp_path: Path) -> None:
@@ -36,16 +27,10 @@ def test_processes_do_not_overwrite_each_other(tmp_path: Path) -> None:
 
 @needs_data
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "place",
-    [pytest.param(each, marks=pytest.mark.nightly) if each == SELDOM else each for each in QUICK],
-    ids=" ".join,
-)
-def test_what_is_made_quickly_is_of_today_s_code(place: tuple[str, ...]) -> None:
-    kept: Any = read(RESULTS / f"{place[0]}.json")
-    for part in place[1:]:
-        kept = kept[part]
-    made = json.loads(json.dumps(QUICK[place]()))
+@pytest.mark.parametrize("name", QUICK)
+def test_what_is_made_quickly_is_of_today_s_code(name: str) -> None:
+    kept: Any = read(RESULTS / f"{name}.json")
+    made = json.loads(json.dumps(QUICK[name]()))
     for (at, now), (before_at, before) in zip(leaves(made), leaves(kept), strict=True):
         assert at == before_at
         # fits end a little apart where linear algebra is another library's

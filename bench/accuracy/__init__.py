@@ -1,1 +1,0 @@
-"""How far off every model is, on measurements it was not fitted to."""

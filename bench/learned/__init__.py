@@ -1,1 +1,0 @@
-"""Learned lookups, as in the paper: networks trained on measured kernels, beside the roofline."""
