@@ -1,31 +1,23 @@
-"""BERT, GPT-2 and XLNet under DDP, predicted: `python -m bench.nlp [--calibrate] [--measure]`.
+"""BERT, GPT-2 and XLNet under DDP, predicted: `python -m bench.nlp [--write]`.
 
-Hugging Face models with random weights train on two ranks, each on one core, with gloo. A step is
+Hugging Face models with random weights trained on two ranks, each on one core, with gloo. A step is
 predicted from its execution traces, which hold no times, and a profile of the CPU, measured on
 other shapes: operators by micro-benchmarks, the host by models of hidden size 32. Predictions
-are compared with steps timed without a profiler.
-
-``--calibrate`` makes the profile, ``--measure`` traces and times the models (both need the extra
-``nlp``); without either, the table is printed from what is committed. ``--write`` keeps it.
+are compared with steps timed without a profiler. Traces, profile and steps are of 2026-11-21; what
+measured them is in commit aea356c.
 """
 
-import io
 import json
-import lzma
 import math
-import os
 import statistics
 import sys
-import tarfile
-import tempfile
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from bench.kept import write
 from bench.nlp.cpu_graph import CORE, machine_of
-from bench.nlp.cpu_profile import dump_cpu_profile, read_cpu_profile
+from bench.nlp.cpu_profile import read_cpu_profile
 from costmodel.base.units import MS
 from planner.traces.predict.prediction import Prediction, predict_documents
 from planner.traces.trace_files import Document, read_documents
@@ -38,69 +30,6 @@ MEASURED = RESULTS / "nlp_measured.json"
 TABLE = RESULTS / "nlp.json"
 PAPER_GEOMEAN = 0.0300
 """Geometric mean of the step time errors of NLP models, arXiv 2404.12674, abstract."""
-_ROUNDS = 4
-
-
-def calibrate() -> None:
-    """Measure this machine and keep its profile."""
-    from bench.nlp.calibration import calibrated
-
-    PROFILE.write_text(dump_cpu_profile(calibrated()), encoding="utf-8")
-
-
-def measure() -> None:
-    """Trace and time the cases, round by round, and keep both."""
-    from bench.nlp.calibration import source
-    from bench.nlp.cases import cases, time_all, trace_all
-    from bench.nlp.ranks import OtherLoad, run_ranks, session_nice
-
-    with tempfile.TemporaryDirectory() as folder:
-        run_ranks(trace_all, folder)
-        _pack(Path(folder))
-    others, rounds = [], []
-    for _ in range(_ROUNDS):
-        with OtherLoad() as other:
-            rounds.append(run_ranks(time_all))
-        others.append(other.cores)
-    kept = {
-        "machine": source(),
-        "date": datetime.now(UTC).isoformat(timespec="minutes"),
-        "nice": os.nice(0),
-        "session_nice": session_nice(),
-        "cores_busy_with_other_processes": others,
-        "cases": [{**case.data(), **_summary(case.name, rounds)} for case in cases()],
-    }
-    write(MEASURED, kept)
-
-
-def _summary(name: str, rounds: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return the median over rounds of the slower rank's median step, and how rounds differ."""
-    steps = [
-        [max(pair) for pair in zip(*(rank[name]["wall_s"] for rank in ranks), strict=True)]
-        for ranks in rounds
-    ]
-    medians = [statistics.median(each) for each in steps]
-    cpu = [step for ranks in rounds for rank in ranks for step in rank[name]["cpu_s"]]
-    return {
-        "name": name,
-        "step_s": statistics.median(medians),
-        "round_medians_s": medians,
-        "spread": (max(medians) - min(medians)) / statistics.median(medians),
-        "fastest_s": min(step for each in steps for step in each),
-        "cpu_s": statistics.median(cpu),
-    }
-
-
-def _pack(folder: Path) -> None:
-    with (
-        lzma.open(TRACES, "wb", preset=9 | lzma.PRESET_EXTREME) as file,
-        tarfile.open(fileobj=file, mode="w") as archive,
-    ):
-        for path in sorted(folder.glob("*.json")):
-            entry = tarfile.TarInfo(path.name)
-            data = path.read_bytes()
-            entry.size = len(data)
-            archive.addfile(entry, io.BytesIO(data))
 
 
 def predicted(name: str, documents: Sequence[tuple[str, Document]]) -> Prediction:
@@ -186,13 +115,7 @@ def show(made: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Do what was asked, then print the table."""
-    if "--calibrate" in sys.argv:
-        calibrate()
-    if "--measure" in sys.argv:
-        measure()
-    if not (PROFILE.is_file() and MEASURED.is_file() and TRACES.is_file()):
-        sys.exit("nothing is measured yet: run with `--calibrate --measure`")
+    """Print the table; with --write keep it."""
     made = table()
     show(made)
     if "--write" in sys.argv:
