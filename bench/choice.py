@@ -1,9 +1,9 @@
-"""What the choice among plans is worth: `python -m bench.choice [--draw] [--write]`.
+"""What the choice among plans is worth: `python -m bench.choice [--write]`.
 
-Ten workloads of 5 to 100 tables, batches of 256 to 16,384, on one node (``bench/workloads/choice``,
-written by ``--draw``). For each: the plan that `planner plan` chooses in ten seconds, how even it
-is, how sure, and the sentence; and its regret beside that of the plan with the shortest predicted
-step, found in the same time, and of TorchRec's planner, ported.
+Ten workloads of 5 to 100 tables, batches of 256 to 16,384, on one node (in
+``bench/workloads/choice``). For each: the plan that `planner plan` chooses in ten seconds, how even
+it is, how sure, and the sentence; and its regret beside that of the plan with the shortest
+predicted step, found in the same time, and of TorchRec's planner, ported.
 
 Regret: host, lookup, collective and other times are off 200 times by their own error models
 (``costmodel.uncertainty``, with draws that the choice did not see); each time, how much longer a
@@ -18,10 +18,8 @@ thought, not whether they are.
 import argparse
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -29,15 +27,11 @@ import numpy as np
 from bench.kept import provenance, read, write
 from costmodel.base.units import MS, Seconds
 from costmodel.domain.plan import ShardingPlan
-from costmodel.domain.workload import DataType, DenseModel, EmbeddingTable, Interaction, Workload
-from costmodel.inputs.distribution import Zipf
 from costmodel.uncertainty.sampling import Draws
 from costmodel.uncertainty.scenarios import scenarios
 from costmodel.uncertainty.step_samples import sample_steps
-from planner.files.disk import write_text
 from planner.files.profiles import load_profile
 from planner.files.workload import load_workload
-from planner.files.workload_text import dump_workload
 from planner.planned.planned import Planned
 from planner.planned.verdict import kinds_text
 from planner.search.baseline import DEFAULT_BASELINE
@@ -60,128 +54,24 @@ PERTURBATIONS, SEED = 200, 2026
 MACHINES = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelShape:
-    """What a workload is drawn from; all of it is our choice."""
-
-    num_tables: int
-    local_batch_size: int
-    gpus: int
-    rows: tuple[float, float]
-    """Powers of ten of the smallest and the largest table, between which sizes are log-uniform."""
-    pooling: tuple[float, float]
-    """Median and sigma (log-normal) of the pooling factors; those below 1.5 become 1."""
-    dims: tuple[int, ...]
-    precision: DataType = DataType.BF16
-
-
-MODELS: Mapping[str, ModelShape] = {
-    "shop_05": ModelShape(
-        num_tables=5,
-        local_batch_size=8192,
-        gpus=8,
-        rows=(2.3, 7.6),
-        pooling=(8, 1.2),
-        dims=(128,),
-    ),
-    "ads_08": ModelShape(
-        num_tables=8,
-        local_batch_size=16384,
-        gpus=4,
-        rows=(3, 7.5),
-        pooling=(1, 0.1),
-        dims=(64,),
-        precision=DataType.FP16,
-    ),
-    "video_12": ModelShape(
-        num_tables=12,
-        local_batch_size=512,
-        gpus=8,
-        rows=(4, 7.7),
-        pooling=(40, 0.8),
-        dims=(128, 256),
-    ),
-    "news_20": ModelShape(
-        num_tables=20, local_batch_size=256, gpus=2, rows=(2, 6.5), pooling=(3, 1), dims=(32, 64)
-    ),
-    "clicks_26": ModelShape(
-        num_tables=26, local_batch_size=2048, gpus=4, rows=(1, 7), pooling=(1, 0.1), dims=(16,)
-    ),
-    "feed_30": ModelShape(
-        num_tables=30,
-        local_batch_size=4096,
-        gpus=8,
-        rows=(3, 7.5),
-        pooling=(10, 1.2),
-        dims=(64, 128),
-    ),
-    "retail_40": ModelShape(
-        num_tables=40,
-        local_batch_size=1024,
-        gpus=4,
-        rows=(3, 7.2),
-        pooling=(5, 1.2),
-        dims=(16, 32, 64, 128),
-    ),
-    "music_50": ModelShape(
-        num_tables=50,
-        local_batch_size=16384,
-        gpus=8,
-        rows=(3, 7),
-        pooling=(8, 1),
-        dims=(64, 128),
-    ),
-    "market_70": ModelShape(
-        num_tables=70, local_batch_size=4096, gpus=4, rows=(2, 6.8), pooling=(4, 1.3), dims=(64,)
-    ),
-    "social_100": ModelShape(
-        num_tables=100,
-        local_batch_size=2048,
-        gpus=8,
-        rows=(3, 7.3),
-        pooling=(8, 1.3),
-        dims=(32, 64, 128),
-    ),
+GPUS: Mapping[str, int] = {
+    "shop_05": 8,
+    "ads_08": 4,
+    "video_12": 8,
+    "news_20": 2,
+    "clicks_26": 4,
+    "feed_30": 8,
+    "retail_40": 4,
+    "music_50": 8,
+    "market_70": 4,
+    "social_100": 8,
 }
-
-
-def drawn(name: str) -> Workload:
-    """Return a workload, always the same for a name."""
-    model = MODELS[name]
-    random = Random(name)  # noqa: S311 - a drawing
-    median, sigma = model.pooling
-    tables = []
-    for index in range(model.num_tables):
-        pooling = median * np.exp(random.gauss(0.0, sigma))
-        tables.append(
-            EmbeddingTable(
-                name=f"t{index}",
-                num_embeddings=int(float(f"{10 ** random.uniform(*model.rows):.2g}")),
-                embedding_dim=random.choice(model.dims),
-                pooling_factor=1.0 if pooling < 1.5 else float(f"{min(pooling, 200.0):.3g}"),
-                inputs=Zipf(exponent=round(random.uniform(0.9, 1.3), 2)),
-            )
-        )
-    dense = DenseModel(
-        bottom_mlp=(512, 256, 128),
-        interaction=Interaction.CAT,
-        top_mlp=(1024, 512, 256, 1),
-        precision=model.precision,
-    )
-    return Workload(
-        name=name, tables=tuple(tables), dense=dense, local_batch_size=model.local_batch_size
-    )
-
-
-def text_of(name: str) -> str:
-    """Return a workload's file."""
-    note = f"# {MODELS[name].gpus} GPUs. Written by `python -m bench.choice --draw`; do not edit.\n"
-    return note + dump_workload(drawn(name))
+"""Workloads, and the GPUs of the node they are trained on."""
 
 
 def measured(name: str) -> dict[str, Any]:
     """Return one workload's plan, how even and how sure it is, and what it and others regret."""
-    gpus = MODELS[name].gpus
+    gpus = GPUS[name]
     workload = load_workload(FOLDER / f"{name}.yaml")
     topology = make_topology(load_profile(HARDWARE), gpus)
     problem = ShardingProblem.of(workload, topology)
@@ -304,22 +194,16 @@ def mean_regrets(records: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
 def main() -> None:
     """Plan, perturb, print, and with --write keep the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workloads", nargs="+", default=list(MODELS), choices=MODELS)
-    parser.add_argument("--draw", action="store_true", help="write the workload files only")
+    parser.add_argument("--workloads", nargs="+", default=list(GPUS), choices=GPUS)
     parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
     args = parser.parse_args()
-    if args.draw:
-        FOLDER.mkdir(exist_ok=True)
-        for name in MODELS:
-            write_text(FOLDER / f"{name}.yaml", text_of(name))
-        return
     kept = read(RESULTS)
-    records = {name: kept[name] for name in MODELS if name in kept}
+    records = {name: kept[name] for name in GPUS if name in kept}
     for name in args.workloads:
         records[name] = {**measured(name), **provenance()}
         show(name, records[name])
         if args.write:
-            ordered = {key: records[key] for key in MODELS if key in records}
+            ordered = {key: records[key] for key in GPUS if key in records}
             write(RESULTS, ordered)
     print(f"mean regret over {len(records)}: {mean_regrets(records)}")
 

@@ -1,41 +1,24 @@
-"""How large pages are, and how long they take: `python -m bench.pages [--write] [--images]`.
+"""The pages of the documentation's pictures: `python -m bench.pages`.
 
-For 26 tables on 8 GPUs, 856 on 64 and 2,000 on 256: bytes of the page, CPU seconds to make it from
-a plan, and seconds until a headless Chromium has drawn every chart. Needs the extra `page`,
-Playwright and a Chromium. ``--images`` makes the screenshots of the documentation again
-(``bench.pictures`` tells when that is due).
+Makes the screenshots again (``bench.pictures`` tells when that is due). Needs the extra `page`,
+Playwright and a Chromium.
 """
 
-import argparse
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from itertools import cycle, islice
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bench.kept import provenance, write
 from bench.pictures import IMAGES, PLAN, ROOT, note
-from costmodel.domain.workload import Workload
-from planner.files.workload import load_workload
 from planner.verbs.loading import load_plan
-from planner.verbs.planning import plan
 
-if TYPE_CHECKING:
-    from planner.planned.planned import Planned
-
-RESULTS = Path(__file__).parent / "results" / "pages.json"
 WORKLOADS = Path(__file__).parent / "workloads"
-SIZES = ((26, 8, "dlrm_dcnv2.yaml"), (856, 64, "open_856.yaml"), (2000, 256, "open_856.yaml"))
-"""Tables, GPUs, and the workload they are of; 2,000 are the 856 again under other names."""
 TRACES = Path(__file__).parents[2] / "shared" / "data" / "traces" / "dlrm8_v100"
 """A recorded run, where the data of the benches is; its picture is left as it is elsewhere."""
 HARDWARE = "h100-sxm"
@@ -44,16 +27,6 @@ SWEEP = ("--gpus", "4,8,16,32", "--hardware", MACHINES, "--time-limit", "3s")
 """The sweep of the documentation's picture."""
 WIDTH, HEIGHT = 1200, 900
 MOST_WAIT_MS = 60_000
-
-
-def sized(file: str, num_tables: int) -> Workload:
-    """Return a workload with so many tables, repeated under other names where it has fewer."""
-    workload = load_workload(WORKLOADS / file)
-    tables = tuple(
-        table if number < len(workload.tables) else replace(table, name=f"{table.name}_{number}")
-        for number, table in enumerate(islice(cycle(workload.tables), num_tables))
-    )
-    return replace(workload, tables=tables)
 
 
 @contextmanager
@@ -68,39 +41,20 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
-def drawn(chromium: Any, file: Path, image: Path | None = None) -> dict[str, Any]:  # noqa: ANN401
-    """Open a page from disk; return when all is drawn, and what the browser complained of."""
+def drawn(chromium: Any, file: Path, image: Path) -> list[str]:  # noqa: ANN401 - Playwright's
+    """Open a page from disk and take a picture of it; return what the browser complained of."""
     said: list[str] = []
     page = chromium.new_page(viewport={"width": WIDTH, "height": HEIGHT})
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
-    start = time.monotonic()
     page.goto(file.as_uri())
     charts = page.locator(".chart").count()
     page.wait_for_function(
         f"document.querySelectorAll('[data-drawn]').length === {charts}", timeout=MOST_WAIT_MS
     )
-    seconds = time.monotonic() - start
-    if image is not None:
-        page.screenshot(path=image, full_page=True)
+    page.screenshot(path=image, full_page=True)
     page.close()
-    return {"render_s": round(seconds, 2), "charts": charts, "console": said}
-
-
-def measured(chromium: Any, num_tables: int, gpus: int, file: str) -> dict[str, Any]:  # noqa: ANN401
-    """Return the size of the page of one plan, and what it takes to make and to draw."""
-    planned: Planned = plan(
-        sized(file, num_tables), gpus=gpus, hardware=HARDWARE, baseline="none", time_limit=20
-    )
-    start = time.process_time()
-    html = planned.to_html()
-    cpu = time.process_time() - start
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "page.html"
-        path.write_text(html, encoding="utf-8")
-        shown = drawn(chromium, path)
-    size = len(html.encode())
-    return {"tables": num_tables, "gpus": gpus, "bytes": size, "cpu_s": round(cpu, 2), **shown}
+    return said
 
 
 def images(chromium: Any) -> None:  # noqa: ANN401 - Playwright's
@@ -180,23 +134,9 @@ def shrink(image: Path) -> None:
 
 
 def main() -> None:
-    """Measure, print, and keep or draw what was asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="keep the numbers")
-    parser.add_argument("--images", action="store_true", help="make the screenshots instead")
-    given = parser.parse_args()
+    """Make the screenshots."""
     with browser() as chromium:
-        if given.images:
-            images(chromium)
-            return
-        rows = []
-        for size in SIZES:
-            rows.append(measured(chromium, *size))
-            print(json.dumps(rows[-1]))
-        version = chromium.version
-    if given.write:
-        kept = {**provenance(), "chromium": version, "pages": rows}
-        write(RESULTS, kept)
+        images(chromium)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 ``docs/images/made.json`` has of every picture a digest of the code that its page is laid out by,
 and one of the picture; ``docs/images/plan.json`` is the plan that they show. A test compares
-(``tests/bench/test_pictures.py``); ``python -m bench.pages --images`` makes the pictures again.
+(``tests/bench/test_pictures.py``); ``python -m bench.pages`` makes the pictures again.
 """
 
 import ast

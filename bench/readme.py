@@ -32,7 +32,6 @@ PAGES = (
     ROOT / "README.md",
     ROOT / "bench" / "README.md",
     ROOT / "sharders" / "README.md",
-    ROOT / "docs" / "beside.md",
     ROOT / "docs" / "screen.md",
     ROOT / "docs" / "tutorial.md",
 )
@@ -216,18 +215,6 @@ def choice() -> str:
     return "\n".join(lines)
 
 
-def pages() -> str:
-    """Return sizes and times of pages."""
-    found = result("pages")
-    rows = [
-        f"| {row['tables']:,} x {row['gpus']} | {row['bytes'] / 1e6:.2f} MB | "
-        f"{row['cpu_s']:.1f} s | {row['render_s']:.1f} s |"
-        for row in found["pages"]
-    ]
-    head = f"| tables x GPUs | page | made in (CPU) | drawn by Chromium {found['chromium']} in |"
-    return "\n".join([head, "|---|---|---|---|", *rows])
-
-
 TABLES: Mapping[str, Callable[[], str]] = {
     "choice": choice,
     "published_steps": published_steps,
@@ -242,7 +229,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "clients": lambda: clients_table.section(result("clients")),
     "cpu_study": cpu_study.table,
     "accuracy_steps": lambda: accuracy.table(result("accuracy")["table_ii"]),
-    "pages": pages,
 }
 
 

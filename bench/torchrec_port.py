@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.choice import FOLDER, MODELS
+from bench.choice import FOLDER, GPUS
 from bench.kept import provenance, updated
 from bench.plan_quality import Instance, filled, isolated
 from bench.population import Nature, PopulationInstance
@@ -117,9 +117,9 @@ CASES: Mapping[str, Callable[[], ShardingProblem]] = {
     "heavy 16": partial(of_file, WORKLOADS / "heavy_05.yaml", 16),
     "light 8": partial(of_file, WORKLOADS / "light_00.yaml", 8),
     **{
-        name: partial(of_file, FOLDER / f"{name}.yaml", model.gpus)
-        for name, model in MODELS.items()
-        if model.gpus > 2
+        name: partial(of_file, FOLDER / f"{name}.yaml", gpus)
+        for name, gpus in GPUS.items()
+        if gpus > 2
     },
     **{f"{n}x{w}": Instance(n, w).problem for n, w in ((26, 4), (26, 64), (100, 8), (400, 16))},
     "856x64": partial(of_file, WORKLOADS / "open_856.yaml", 64),

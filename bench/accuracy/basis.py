@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.accuracy_tables import percent, table
+
 from bench.documented import blocks
 from costmodel.base.units import MS, Seconds
 from costmodel.domain.families import kernel_families

@@ -6,9 +6,9 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from bench.accuracy.curves import samples_by_curve
 from matplotlib.figure import Figure
 
-from bench.accuracy.curves import samples_by_curve
 from bench.fitting.forms import ALL_FORMS
 from costmodel.base.units import MS, US
 from costmodel.domain.hardware import CollectiveOp

@@ -16,7 +16,7 @@ from bench.pictures import (
 )
 from planner.files.plans import load_plan_file
 
-AGAIN = "make the pictures again: python -m bench.pages --images"
+AGAIN = "make the pictures again: python -m bench.pages"
 
 
 @pytest.mark.parametrize("picture", LAYOUT)
