@@ -189,45 +189,14 @@ def table(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def show(found: Mapping[str, Any]) -> None:
-    """Print all coverages."""
-    _show_steps(found["steps"])
-    _show_cpu(found["cpu_runs"])
-    _line("all whole steps, structure from others", found["whole_steps"])
-
-
-def _line(what: str, data: Mapping[str, Any]) -> None:
-    print(f"  {what:58} {data['held']:5} of {data['points']:5}  {data['coverage']:6.1%}")
-
-
-def _show_steps(steps: Mapping[str, Any]) -> None:
-    print(f"Whole steps; structure {steps['structure_sigma']:.1%} beyond the kernels")
-    for what, data in steps["tests"].items():
-        _line(what, data)
-    for row in steps["rows"]:
-        mark = " " if row["held"] else "outside"
-        print(f"    {row['step']:52} {row['log_error']:+.2f} of {row['kernel_sigma']:.2f}  {mark}")
-
-
-def _show_cpu(runs: Mapping[str, Any]) -> None:
-    print(
-        f"Steps of {runs['workloads']} workloads on CPUs; structure {runs['structure_sigma']:.1%}"
-    )
-    for what, data in runs["tests"].items():
-        _line(what, data)
-    for row in runs["odds"]:
-        print(
-            f"  the likelier order of two plans, at {row['from']:.0%} to {row['to']:.0%}: "
-            f"{row['predicted']:.0%} predicted, {row['right']:.0%} of {row['pairs']} right"
-        )
-
-
 def main() -> None:
     """Print how often intervals hold; with --write keep it."""
     if not DATA.is_dir():
         sys.exit("no measurements: ../shared/data is missing")
     found = results()
-    show(found)
+    steps, runs = found["steps"]["structure_sigma"], found["cpu_runs"]["structure_sigma"]
+    print(table(found))
+    print(f"beyond kernels: published steps {steps:.1%}, steps on CPU cores {runs:.1%}")
     if "--write" in sys.argv:
         write(RESULTS, found)
 

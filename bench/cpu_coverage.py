@@ -1,4 +1,4 @@
-"""Intervals and odds against real steps on CPUs: the plans of ``bench.cpu_study``.
+"""Intervals against real steps on CPUs: the plans of ``bench.cpu_study``.
 
 Predicted with the committed profile of the machine, which knows kernels and collectives only;
 sampled as ``planner plan`` samples.
@@ -7,13 +7,14 @@ sampled as ``planner plan`` samples.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations
 from math import hypot, log, sqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench.cpu_study import studied, workload
 from costmodel.domain.hardware import Topology
 from costmodel.uncertainty.error_model import (
     NORMAL_90,
@@ -27,32 +28,8 @@ from costmodel.uncertainty.step_samples import sample_steps
 from planner.files.plans import plan_from_tables
 from planner.files.profiles import load_profile
 
-BINS = (0.5, 0.7, 0.9, 1.0)
-"""Odds of the plan that is more likely the faster one."""
 OTHER_WORKLOADS = "kernels, and the other workloads"
 """The test whose structure comes from no plan of the workload tested."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    """Two plans whose order the measurements are sure of."""
-
-    probability: float
-    """That the first is faster, as predicted."""
-    faster: bool
-    """Whether it was."""
-
-    @property
-    def confidence(self) -> float:
-        """Probability of the likelier order."""
-        return max(self.probability, 1.0 - self.probability)
-
-    @property
-    def right(self) -> float:
-        """Whether that was the order; half where both were as likely."""
-        if self.probability == 0.5:
-            return 0.5
-        return float((self.probability > 0.5) is self.faster)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +43,6 @@ class Group:
     """Spread of the samples' logarithms, without the structure's."""
     differences: tuple[float, ...]
     """Squared difference of two plans' errors less what the samples have it, of all pairs."""
-    pairs: tuple[Pair, ...]
 
     def held(self, structure: float) -> int:
         """Count the plans inside their 90% interval, for a spread of the structure."""
@@ -82,7 +58,7 @@ def measured(results: Path, profile: Path | str) -> list[Group]:
 
 
 def coverage(groups: Sequence[Group]) -> dict[str, Any]:
-    """Return how often intervals held, and how often the likelier of two plans was the faster."""
+    """Return how often intervals held."""
     points = sum(len(group.errors) for group in groups)
     tests = {
         "errors of kernels alone": sum(group.held(0.0) for group in groups),
@@ -103,7 +79,6 @@ def coverage(groups: Sequence[Group]) -> dict[str, Any]:
             what: {"points": points, "held": held, "coverage": round(held / points, 4)}
             for what, held in tests.items()
         },
-        "odds": odds([pair for group in groups for pair in group.pairs]),
     }
 
 
@@ -132,50 +107,21 @@ def own_sigma(groups: Sequence[Group]) -> float:
     return sqrt(max(0.0, sum(beyond) / len(beyond) / 2.0)) if beyond else 0.0
 
 
-def odds(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
-    """Return, by how sure the prediction was, how often it was right."""
-    rows = []
-    for low, high in pairwise(BINS):
-        some = [p for p in pairs if low <= p.confidence < high or p.confidence == high == 1.0]
-        if some:
-            rows.append({
-                "from": low,
-                "to": high,
-                "pairs": len(some),
-                "predicted": round(sum(pair.confidence for pair in some) / len(some), 4),
-                "right": round(sum(pair.right for pair in some) / len(some), 4),
-            })
-    return rows
-
-
 def _group(name: str, record: Mapping[str, Any], topology: Topology) -> Group:
-    from bench.cpu_study import studied, workload
-    from planner.validation.judge import are_told_apart
-
     work, outcomes = workload(name), studied(name, record, topology).outcomes
     plans = [plan_from_tables(record[each.name]["tables"], topology) for each in outcomes]
     spreads = dict(error_model(topology, work.dense.precision).spreads)
-    shipped = sample_steps(work, topology, plans)
     del spreads[Cause.STRUCTURE]
     samples = sample_steps(work, topology, plans, errors=ErrorModel(spreads=spreads))
     logs = np.log(samples.times)
     means = logs.mean(axis=0)
     errors = [log(each.measured) - float(m) for each, m in zip(outcomes, means, strict=True)]
-    numbered = [*combinations(range(len(outcomes)), 2)]
     return Group(
         name=name,
         errors=tuple(errors),
         sigmas=tuple(float(sigma) for sigma in logs.std(axis=0)),
         differences=tuple(
             (errors[i] - errors[j]) ** 2 - float((logs[:, i] - logs[:, j]).var())
-            for i, j in numbered
-        ),
-        pairs=tuple(
-            Pair(
-                probability=shipped.probability_faster(i, j),
-                faster=outcomes[i].measured < outcomes[j].measured,
-            )
-            for i, j in numbered
-            if are_told_apart(outcomes[i], outcomes[j])
+            for i, j in combinations(range(len(outcomes)), 2)
         ),
     )

@@ -16,7 +16,7 @@ from bench.coverage import (
     published,
     structure_sigma,
 )
-from bench.cpu_coverage import OTHER_WORKLOADS, Group, Pair, coverage, measured, odds, own_sigma
+from bench.cpu_coverage import OTHER_WORKLOADS, Group, coverage, measured, own_sigma
 from bench.cpu_plans import study_plans
 from bench.cpu_study import workload
 from costmodel.domain.hardware import Topology
@@ -86,11 +86,9 @@ def test_a_step_is_tested_without_itself_and_its_group() -> None:
     assert kernels_only(steps).held == 0
 
 
-def group(*errors: float, pairs: tuple[Pair, ...] = ()) -> Group:
+def group(*errors: float) -> Group:
     differences = tuple((a - b) ** 2 for i, a in enumerate(errors) for b in errors[i + 1 :])
-    return Group(
-        name="", errors=errors, sigmas=(0.0,) * len(errors), differences=differences, pairs=pairs
-    )
+    return Group(name="", errors=errors, sigmas=(0.0,) * len(errors), differences=differences)
 
 
 def test_cpu_runs_are_tested_by_other_workloads() -> None:
@@ -106,19 +104,6 @@ def test_cpu_runs_are_tested_by_other_workloads() -> None:
 def test_what_plans_of_a_workload_differ_by_is_their_own() -> None:
     # differences of two errors have twice the variance of one
     assert own_sigma([group(0.1, -0.1)]) == pytest.approx(0.2 / 2**0.5)
-
-
-def test_odds_are_counted_by_how_sure_they_were() -> None:
-    pairs = (
-        Pair(probability=0.95, faster=True),
-        Pair(probability=0.05, faster=False),
-        Pair(probability=0.6, faster=False),
-        Pair(probability=1.0, faster=True),
-    )
-    unsure, sure = odds(pairs)
-    assert (unsure["pairs"], unsure["right"]) == (1, 0.0)
-    assert (sure["pairs"], sure["right"]) == (3, 1.0)
-    assert Pair(probability=0.5, faster=True).right == 0.5
 
 
 def made_up_study(topology: Topology, factor: float) -> dict[str, Any]:
@@ -146,5 +131,3 @@ def test_a_study_is_read_and_sampled(tmp_path: Path, factor: float, all_held: bo
     test = found["tests"]["kernels, and published steps"]
     assert test["points"] > 1
     assert (test["held"] == test["points"]) is all_held
-    assert found["odds"][-1]["from"] == 0.9
-    assert found["odds"][-1]["right"] > 0.95
