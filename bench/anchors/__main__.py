@@ -20,7 +20,6 @@ SOURCES: Mapping[str, Callable[[], Iterator[Anchor]]] = {
     "published steps": steps.published_steps,
     "TorchRec steps": steps.torchrec_steps,
     "memory": lambda: chain(steps.memory(), pipelines.memory()),
-    "TorchRec pipelines": pipelines.pipelines,
 }
 
 

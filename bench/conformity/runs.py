@@ -10,15 +10,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
-from bench.conformity.allocations import compiled
 from bench.conformity.cells import Cell
 from bench.conformity.facts import Difference, Fact, differences, order
 from bench.conformity.synthesized import facts
 from bench.forked_ranks import ROOT, command
-from costmodel.base.units import Bytes
 from costmodel.domain.workload import OptimizerImplementation
 from costmodel.step.optimizer import IMPLEMENTATIONS
 from costmodel.step.synthesis import program
+from planner.files.json_text import dump_json
 
 Trained: TypeAlias = tuple[tuple[Fact, ...], ...] | str
 """Facts by rank, or why TorchRec cannot run a cell."""
@@ -69,24 +68,6 @@ def run(some: Sequence[Cell]) -> tuple[Result, ...]:
     )
 
 
-def measured_memory(some: Sequence[Cell]) -> dict[str, list[dict[str, Bytes]]]:
-    """Return the most bytes that every cell's ranks held, one process after another for each."""
-    found = {}
-    for cell in some:
-        with TemporaryDirectory(prefix="conformity-") as name:
-            folder = Path(name)
-            (folder / "cells.json").write_text(json.dumps([cell.name]), encoding="utf-8")
-            library = compiled(folder)
-            done = _ran(folder, cell.world_size, "memory", LD_PRELOAD=str(library))
-            if done.returncode:
-                raise RuntimeError(_error(done))
-            lines = [
-                (folder / f"facts_{rank}.jsonl").read_text(encoding="utf-8") for rank in (0, 1)
-            ]
-        found[cell.name] = [json.loads(line) for line in lines]
-    return found
-
-
 def _synthesize(cell: Cell) -> tuple[tuple[Fact, ...], ...]:
     made = program(cell.workload, cell.topology, cell.plan)
     turn = IMPLEMENTATIONS[OptimizerImplementation.FOR_LOOP][cell.workload.dense.optimizer]
@@ -113,7 +94,7 @@ def _attempt(
     """Train cells until one fails; return the facts of those before it, and what was said."""
     with TemporaryDirectory(prefix="conformity-") as name:
         folder = Path(name)
-        text = json.dumps([cell.name for cell in some])
+        text = dump_json([cell.name for cell in some])
         (folder / "cells.json").write_text(text, encoding="utf-8")
         done = _ran(folder, world_size)
         found = [_read(folder / f"facts_{rank}.jsonl") for rank in range(world_size)]
@@ -132,12 +113,10 @@ def _error(done: "subprocess.CompletedProcess[str]") -> str:
     return (own or lines or ["it ended without a word"])[0]
 
 
-def _ran(
-    folder: Path, world_size: int, *arguments: str, **environment: str
-) -> "subprocess.CompletedProcess[str]":
+def _ran(folder: Path, world_size: int) -> "subprocess.CompletedProcess[str]":
     """Run all ranks of a folder's cells."""
     return subprocess.run(  # noqa: S603 - our own interpreter and module
-        command("bench.conformity.worker", world_size, folder, *arguments),
-        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        command("bench.conformity.worker", world_size, folder),
+        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=TIMEOUT,
     )  # fmt: skip

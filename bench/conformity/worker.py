@@ -1,14 +1,12 @@
-"""One rank of the training runs (``bench.forked_ranks``): RANK WORLD_SIZE FOLDER [memory].
+"""One rank of the training runs (``bench.forked_ranks``): RANK WORLD_SIZE FOLDER.
 
 Trains the cells that the folder's ``cells.json`` names, one after the other, and writes the facts
 of a profiled step of each.
 """
 
-import gc
 import json
 import logging
 import sys
-from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import cycle
 from os import environ
@@ -21,13 +19,12 @@ from torch.profiler import ProfilerActivity, profile
 from torchrec.distributed import DistributedModelParallel
 from torchrec.distributed.types import ShardingEnv
 
-from bench.conformity.allocations import Heap
 from bench.conformity.cells import Cell, cells
 from bench.conformity.facts import Fact
-from bench.conformity.memory import memory_cells
-from bench.conformity.model import MODULES, Batch, build, locations, make_batch, sharders
+from bench.conformity.model import build, locations, make_batch, sharders
 from bench.conformity.trained import facts
 from planner.environment.processes import end_now
+from planner.files.json_text import dump_json
 from planner.torchrec.plans import to_torchrec
 from planner.validation.trainer import pipeline_around
 
@@ -43,8 +40,7 @@ def main() -> None:
     rank, world_size, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     torch.set_num_threads(1)
     names = json.loads((folder / "cells.json").read_text(encoding="utf-8"))
-    memory = len(sys.argv) > 4
-    known = {cell.name: cell for cell in (memory_cells() if memory else cells())}
+    known = {cell.name: cell for cell in cells()}
     dist.init_process_group(
         "gloo",
         init_method=f"file://{folder}/rendezvous",
@@ -54,10 +50,7 @@ def main() -> None:
     )
     with (folder / f"facts_{rank}.jsonl").open("w", encoding="utf-8") as found:
         for name in names:
-            one: object = (
-                _remembered(known[name], rank) if memory else _trained(known[name], rank, folder)
-            )
-            found.write(json.dumps(one) + "\n")
+            found.write(dump_json(_trained(known[name], rank, folder)) + "\n")
             found.flush()
     dist.barrier()
     dist.destroy_process_group()
@@ -76,50 +69,6 @@ def _trained(cell: Cell, rank: int, folder: Path) -> tuple[Fact, ...]:
     trace = folder / f"trace_{rank}.json"
     profiler.export_chrome_trace(str(trace))
     return facts(json.loads(trace.read_text(encoding="utf-8"))["traceEvents"], cell.world_size)
-
-
-def _remembered(cell: Cell, rank: int) -> dict[str, float]:
-    """Return the bytes that a cell's training held at most within a step.
-
-    The second time that it is built and trained: libraries are then loaded.
-    """
-    environ["LOCAL_WORLD_SIZE"] = str(cell.local_world_size)
-    environ["LOCAL_RANK"] = str(rank % cell.local_world_size)
-    trial = _pipeline(cell)
-    for _ in range(2):
-        trial.progress(iter([make_batch(cell.workload, rank) for _ in range(3)]))
-    del trial
-    gc.collect()
-    heap = Heap()
-    waiting = [make_batch(cell.workload, 10 * rank + index) for index in range(WARMUP + 5)]
-    pipeline, samples = _pipeline(cell), _emptied(waiting)
-    for _ in range(WARMUP):
-        pipeline.progress(samples)
-    found = []
-    for _ in range(2):
-        gc.collect()
-        heap.forget_peak()
-        pipeline.progress(samples)
-        found.append(heap.peak - sum(each.nbytes for each in _tensors(waiting)))
-    return {"peak": max(found)}
-
-
-def _emptied(batches: list[Batch]) -> Iterator[Batch]:
-    """Yield batches and forget them: those in flight are the step's."""
-    while batches:
-        yield batches.pop()
-
-
-def _tensors(batches: Sequence[Batch]) -> Iterator[torch.Tensor]:
-    """Yield the tensors of batches that are not trained yet: the loader's, not the step's."""
-    for batch in batches:
-        yield from (batch.dense_features, batch.labels)
-        for name in MODULES:
-            features = getattr(batch, name)
-            if features is not None:
-                yield from (features.values(), features.lengths())
-                if features.weights_or_none() is not None:
-                    yield features.weights()
 
 
 def _pipeline(cell: Cell) -> Any:  # noqa: ANN401 - torchrec has no types here

@@ -179,7 +179,7 @@ def activation_bytes(workload: Workload, num_top_layers: int | None = None) -> B
     References
     ----------
     torchrec 1.9.2, models/dlrm.py, modules/crossnet.py ``LowRankCrossNet``; live tensors at the
-    peak of real steps, ``bench.conformity.memory``.
+    peak of real steps (bench/results/conformity_memory.md).
 
     """
     dense, width = workload.dense, interaction_width(workload)

@@ -1,15 +1,9 @@
 """Some cells of the conformity matrix, trained; the whole of it is `python -m bench.conformity`."""
 
-import os
-import platform
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from bench.conformity.allocations import compiled
 from bench.conformity.cells import cells
 from bench.conformity.facts import Fact, differences, order
 from bench.conformity.known import KNOWN
@@ -85,21 +79,3 @@ def test_every_row_of_the_audit_has_a_test_and_cells_that_show_it() -> None:
         file, name = test.split("::")
         assert f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8")
         assert shown == "-" or any(shown in cell.name for cell in cells())
-
-
-@pytest.mark.skipif(
-    shutil.which("cc") is None or platform.libc_ver()[0] != "glibc",
-    reason="needs a C compiler and glibc",
-)
-def test_blocks_of_a_process_are_counted(tmp_path: Path) -> None:
-    code = (
-        "from bench.conformity.allocations import Heap; heap = Heap(); block = bytearray(10**7);"
-        "held = heap.held; del block; print(held // 10**7, heap.held, heap.peak // 10**7);"
-        "heap.forget_peak(); print(heap.peak)"
-    )
-    done = subprocess.run(  # noqa: S603 - our own code
-        [sys.executable, "-c", code],
-        env={**os.environ, "LD_PRELOAD": str(compiled(tmp_path))},
-        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.split() == ["1.0", "0.0", "1.0", "0.0"]
