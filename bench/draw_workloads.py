@@ -326,46 +326,8 @@ def _file(workload: Workload, *about: str) -> tuple[str, str]:
     return f"{workload.name}.yaml", header + dump_workload(workload)
 
 
-def report(
-    tables: Sequence[EmbeddingTable], aggregates: Aggregates
-) -> list[tuple[str, float, float]]:
-    """Return label, achieved and target of every aggregate."""
-    rows, lookups = [0.0] * NUM_BINS, [0.0] * NUM_BINS
-    for table in tables:
-        law = table.inputs
-        if isinstance(law, ReuseHistogram):
-            distinct = law.num_lookups / law.mean_reuse / sum(law.row_shares)
-            for bin_, (share, hit) in enumerate(zip(law.row_shares, law.bin_means(), strict=True)):
-                rows[bin_] += distinct * share
-                lookups[bin_] += distinct * share * hit
-    found = [
-        ("lookups per sample", sum(lookups) / OPEN_BATCH, aggregates.num_lookups / OPEN_BATCH),
-        (
-            "mean pooling factor",
-            sum(table.pooling_factor for table in tables) / len(tables),
-            aggregates.num_lookups / OPEN_BATCH / NUM_OPEN_TABLES,
-        ),
-        (
-            "mean reuse",
-            sum(lookups) / sum(rows),
-            aggregates.num_lookups / aggregates.unique_rows,
-        ),
-    ]
-    for bin_ in range(NUM_BINS):
-        label = f"hit up to {2**bin_} times" if bin_ < NUM_BINS - 1 else "hit more often"
-        found += [
-            (f"rows {label}", rows[bin_] / sum(rows), aggregates.row_shares[bin_]),
-            (
-                f"lookups of rows {label}",
-                lookups[bin_] / sum(lookups),
-                aggregates.lookup_shares[bin_],
-            ),
-        ]
-    return found
-
-
 def main() -> None:
-    """Write all files, and print how well the drawn tables match."""
+    """Write all files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=WORKLOADS, help="directory to write to")
     parser.add_argument("--data", type=Path, default=DATA, help="directory of the source data")
@@ -374,10 +336,6 @@ def main() -> None:
     for name, text in workload_files(args.data):
         write_text(args.output / name, text)
         print(f"wrote {args.output / name}")
-    aggregates = read_aggregates(args.data / "tables_2021.csv")
-    print(f"{'open_856.yaml':<40} {'achieved':>12} {'target':>12}")
-    for label, achieved, target in report(open_tables(aggregates), aggregates):
-        print(f"{label:<40} {achieved:>12.4g} {target:>12.4g}")
 
 
 if __name__ == "__main__":

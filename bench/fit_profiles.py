@@ -13,7 +13,7 @@ from statistics import median
 from bench.fitting.checks import across_nodes, across_ranks
 from bench.fitting.collectives import Measurements, fit_all
 from bench.fitting.families import families
-from bench.fitting.forms import ALL_FORMS
+from bench.fitting.forms import CANDIDATES
 from bench.fitting.gemm import (
     CHECKED,
     MEASURED,
@@ -236,13 +236,13 @@ def _print_tables(
     curves: Mapping[str, list[Fit]], fits: Mapping[tuple[str, DataType], GemmFit]
 ) -> None:
     print("Collectives: MAPE on held-out sizes, %, median over 2, 4, 8 ranks")
-    print(f"{'profile':14} {'op':15}" + "".join(f"{form:>20}" for form in (*ALL_FORMS, "chosen")))
+    print(f"{'profile':14} {'op':15}" + "".join(f"{form:>20}" for form in (*CANDIDATES, "chosen")))
     for name, all_fits in curves.items():
         for op in dict.fromkeys(fit.curve.op for fit in all_fits):
             known = [fit for fit in all_fits if fit.curve.op is op and fit.errors]
             if not known:
                 continue
-            values = [median(fit.errors[form].mape for fit in known) for form in ALL_FORMS]
+            values = [median(fit.errors[form].mape for fit in known) for form in CANDIDATES]
             values.append(median(fit.errors[fit.form].mape for fit in known))
             print(f"{name:14} {op:15}" + "".join(f"{100 * value:20.1f}" for value in values))
     print("\nMatrix products: relative error on held-out shapes, %")

@@ -4,9 +4,8 @@ Run as ``python -m bench.lookup_fit [--write]``. One set of constants serves all
 their memory bandwidth, and each GPU has deviations that its own launches must earn: least squares
 over logarithms of time, soft beyond ``OUTLIER``, with a normal prior of ``DEVIATION`` on every
 deviation. It prints what each launch misses, fitted and left out with its whole shape (whatever the
-optimizer), what a GPU's launches miss when all of them are left out, and how many launches lie in
-90% intervals that were made without them. ``--write`` keeps all of it; ``bench.fit_profiles`` puts
-the errors into the profiles.
+optimizer), and what a GPU's launches miss when all of them are left out. ``--write`` keeps all of
+it; ``bench.fit_profiles`` puts the errors into the profiles.
 
 Not fitted, but in the table: two small weighted launches that are bound by their longest bag, which
 the source does not record; and three launches of 5 to 8 us of another lookup kernel (sparse-ads),
@@ -43,7 +42,6 @@ from costmodel.kernels.lookup_shards import LookupShard, LookupShards
 from costmodel.kernels.shard_traffic import gpu_caches, shard_traffics
 from costmodel.kernels.times import LookupRates
 from costmodel.kernels.traffic import SORT_BLOCK_KEYS, Traffic
-from costmodel.uncertainty.error_model import NORMAL_90, log_sigma
 from planner.calibration.curves import Array, accuracy
 from planner.files.profiles import load_profile
 
@@ -237,7 +235,6 @@ def results() -> dict[str, Any]:
             for phase in (FORWARD, BACKWARD, MAIN, SORT, WEIGHT_GRADIENT)
         },
         "gpu_left_out": _gpus_left_out(known, gpus),
-        "coverage": {phase: _coverage(rows, phase) for phase in (FORWARD, BACKWARD)},
     }
 
 
@@ -281,21 +278,6 @@ def _is_fitted(row: Mapping[str, Any], phase: str) -> bool:
     return phase in row and bool(row[phase]["in_fit"])
 
 
-def _coverage(rows: Sequence[Mapping[str, Any]], phase: str) -> dict[str, float]:
-    """Return how many launches are in a 90% interval made of the others' left-out errors."""
-    errors = np.array([row[phase]["left_out"] for row in rows if _is_fitted(row, phase)])
-    held = 0
-    for place, error in enumerate(errors):
-        spread = accuracy(np.delete(errors, place))
-        sigma = log_sigma(spread.median, spread.p90) or 0.0
-        held += abs(np.log1p(error)) <= NORMAL_90 * sigma
-    return {
-        "launches": len(errors),
-        "held": int(held),
-        "coverage": round(int(held) / len(errors), 3),
-    }
-
-
 def _summary(errors: Iterable[float]) -> dict[str, float]:
     values = np.array(list(errors))
     found = accuracy(values)
@@ -332,7 +314,6 @@ def show(found: Mapping[str, Any]) -> None:
     for title in ("left_out", "gpu_left_out"):
         for phase, values in found[title].items():
             print(title, phase, values)
-    print("coverage of 90% intervals", found["coverage"])
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bench.fitting.forms import CANDIDATES, COMPARED
+from bench.fitting.forms import CANDIDATES
 from bench.fitting.sigmoid import SigmoidCurve, sigmoid_time
 from bench.fitting.sources import author_parameters, rows
 from costmodel.base.units import GB, US
@@ -108,7 +108,7 @@ def fit_curve(
 ) -> Fit:
     """Fit one curve to its measurements."""
     samples, origin = measured.samples(gpus, op, num_ranks)
-    return fit_samples(samples, origin, op, num_ranks, forms=CANDIDATES, compared=COMPARED)
+    return fit_samples(samples, origin, op, num_ranks, forms=CANDIDATES)
 
 
 def v100_fits(measured: Measurements, floors: list[CollectiveCurve]) -> list[Fit]:
@@ -137,7 +137,7 @@ def v100_fits(measured: Measurements, floors: list[CollectiveCurve]) -> list[Fit
         if op is CollectiveOp.REDUCE_SCATTER:
             origin += ", and the copy of its input"
         corrected = Samples(sizes=samples.sizes, times=np.maximum(times, floor))
-        fits.append(fit_samples(corrected, origin, op, 4, forms=CANDIDATES, compared=COMPARED))
+        fits.append(fit_samples(corrected, origin, op, 4, forms=CANDIDATES))
     return fits
 
 

@@ -1,7 +1,6 @@
-"""Forms that a collective's curve is compared with: alpha-beta, and the sigmoid of Lin et al.
+"""Forms that a collective's curve may have in shipped profiles: the sigmoid of Lin et al., too.
 
-``planner calibrate`` chooses among forms that never fall; shipped curves (``bench.fit_profiles``)
-may be the paper's, too.
+``planner calibrate`` chooses among forms that never fall (``planner.calibration.curves``).
 """
 
 from warnings import catch_warnings, simplefilter
@@ -22,35 +21,6 @@ def paper_sigmoid(sizes: Array, times: Array, weights: Array) -> Form:
             if form is not None:
                 best = min(best, (_mean_error(form(sizes), times), form), key=lambda pair: pair[0])
     return best[1]
-
-
-def paper_rules(sizes: Array, times: Array, weights: Array) -> Form:
-    """Fit the paper's form with the breakpoints that its authors' code chooses.
-
-    m1 is the point before the first one, from the sixth on, where the time's second difference in
-    log space exceeds 10% (else the fifth); t_s is the time of the point before m1. m2 is the last
-    point below 95% of the highest bandwidth. The sigmoid is fitted to all points.
-
-    References
-    ----------
-    owensgroup/ml_perf_model@0e95a229, analysis/memory_bw_utils.py, ``get_turning_points``; without
-    the latency that it adds above m2 (see cost-models.md).
-
-    """
-    rate = sizes / times
-    bend = np.abs(times[:-2] * times[2:] / times[1:-1] ** 2 - 1)
-    jumps = [i for i in range(5, len(sizes) - 1) if bend[i - 1] > 0.1]
-    unsaturated = [i for i in range(1, len(sizes) - 1) if rate[i] < 0.95 * rate.max()]
-    low = min(jumps[0] - 1 if jumps else 4, len(sizes) - 1)
-    high = unsaturated[-1] if unsaturated else len(sizes) - 1
-    x, y = np.log2(sizes), np.log10(rate)
-    start = (float(np.ptp(y)), float(np.median(x)), 1.0, float(y.min()))
-    fitted = _fitted_sigmoid(x, y, start, weights)
-    if fitted is None:
-        return alpha_beta(sizes, times, weights)
-    return _sigmoid_form(
-        fitted, (sizes[low], sizes[high]), float(times[max(low - 1, 0)]), float(rate.max())
-    )
 
 
 def _sigmoid(x: Array, height: float, middle: float, steepness: float, offset: float) -> Array:
@@ -111,8 +81,5 @@ def _mean_error(predicted: Array, times: Array) -> float:
     return float(np.mean(np.abs(np.log(predicted / times))))
 
 
-COMPARED: Forms = {"alpha_beta": alpha_beta, "paper_rules": paper_rules}
-"""Forms that are there to be compared with."""
 CANDIDATES: Forms = {"paper_sigmoid": paper_sigmoid, **FORMS}
 """Forms that a shipped curve may have."""
-ALL_FORMS: Forms = {**COMPARED, **CANDIDATES}

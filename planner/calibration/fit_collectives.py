@@ -21,8 +21,6 @@ from planner.calibration.curves import (
 from planner.calibration.points import CollectivePoint
 from planner.calibration.records import Record
 
-NONE: Forms = {}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
@@ -45,7 +43,6 @@ def fit_samples(
     num_ranks: int,
     num_nodes: int = 1,
     forms: Forms = FORMS,
-    compared: Forms = NONE,
 ) -> Fit:
     """Fit every form, and make a curve of the one that misses held-out sizes least.
 
@@ -59,11 +56,9 @@ def fit_samples(
         What was measured.
     forms
         Forms that the curve may have.
-    compared
-        Forms that it may not have, but whose errors are wanted as well.
 
     """
-    held_out = holdout_errors(samples, {**compared, **forms})
+    held_out = holdout_errors(samples, forms)
     errors = {name: accuracy(each) for name, each in held_out.items()}
     winner = chosen(errors, forms)
     points = samples.medians()

@@ -4,19 +4,21 @@ import numpy as np
 import pytest
 from needed import needs_data
 
-from bench.fitting.forms import ALL_FORMS
+from bench.fitting.forms import CANDIDATES
 from bench.fitting.gemm import carried_over, products
 from costmodel.base.units import TFLOP
 from costmodel.domain.hardware import GemmEfficiency
 from planner.calibration.curves import (
     Samples,
     accuracy,
+    alpha_beta,
     fitted_form,
     holdout_errors,
     knots,
     knots_beyond,
 )
 
+FORMS = {"alpha_beta": alpha_beta, **CANDIDATES}
 SIZES = 2.0 ** np.arange(9, 30)
 LATENCY, BANDWIDTH = 10e-6, 200e9
 ALIKE = np.ones_like(SIZES)
@@ -26,12 +28,12 @@ ALIKE = np.ones_like(SIZES)
 @pytest.mark.parametrize("name", ["alpha_beta", "log_pchip", "lines_and_residual", "paper_sigmoid"])
 def test_forms_recover_latency_and_bandwidth(name: str) -> None:
     times = LATENCY + SIZES / BANDWIDTH
-    form = ALL_FORMS[name](SIZES, times, ALIKE)
+    form = FORMS[name](SIZES, times, ALIKE)
     assert form(SIZES) == pytest.approx(times, rel=0.06)
 
 
 def test_alpha_beta_extrapolates_its_own_law() -> None:
-    form = ALL_FORMS["alpha_beta"](SIZES, LATENCY + SIZES / BANDWIDTH, ALIKE)
+    form = alpha_beta(SIZES, LATENCY + SIZES / BANDWIDTH, ALIKE)
     assert form(np.array([2.0**33])) == pytest.approx(LATENCY + 2.0**33 / BANDWIDTH, rel=1e-3)
 
 
@@ -40,8 +42,8 @@ def test_held_out_points_are_not_seen() -> None:
     times = LATENCY + SIZES / BANDWIDTH
     times[10] *= 2
     sizes, rows = np.tile(SIZES, 1), np.tile(times, 1)
-    errors = holdout_errors(Samples(sizes=sizes, times=rows), ALL_FORMS)
-    assert set(errors) == set(ALL_FORMS)
+    errors = holdout_errors(Samples(sizes=sizes, times=rows), FORMS)
+    assert set(errors) == set(FORMS)
     assert abs(errors["log_pchip"]).max() == pytest.approx(0.5, abs=0.05)
     assert accuracy(errors["log_pchip"]).median < 0.05  # the median does not mind one bad point
 
@@ -64,23 +66,14 @@ def test_points_that_do_not_repeat_weigh_less() -> None:
 def test_one_wild_point_does_not_move_the_robust_fit() -> None:
     times = LATENCY + SIZES / BANDWIDTH
     times[12] *= 3
-    form = ALL_FORMS["alpha_beta"](SIZES, times, ALIKE)
+    form = alpha_beta(SIZES, times, ALIKE)
     assert form(SIZES[20:]) == pytest.approx(times[20:], rel=0.1)
-
-
-def test_the_authors_breakpoints_by_hand() -> None:
-    # flat at 10 us up to 2^13, then 1 GB/s per byte: the bend is at the point of 2^13 (bend seen
-    # one later), the last size under 95% of the highest rate is none but the flat ones
-    sizes = 2.0 ** np.arange(9, 24)
-    times = np.maximum(10e-6, sizes / (2.0**13 / 10e-6))
-    form = ALL_FORMS["paper_rules"](sizes, times, np.ones_like(sizes))
-    assert form(np.array([600.0, 2.0**23])) == pytest.approx([10e-6, times[-1]], rel=0.01)
 
 
 @pytest.mark.parametrize("name", ["log_pchip", "paper_sigmoid"])
 def test_curves_go_on_as_straight_lines(name: str) -> None:
     points = Samples(sizes=SIZES, times=LATENCY + SIZES / BANDWIDTH)
-    inside, outside = knots_beyond(fitted_form(ALL_FORMS[name], points), points)
+    inside, outside = knots_beyond(fitted_form(FORMS[name], points), points)
     assert inside[-1][0] == 2.0**29
     assert [size for size, _ in outside] == [2.0**31, 2.0**33]
     assert outside[1][1] == pytest.approx(LATENCY + 2.0**33 / BANDWIDTH, rel=0.03)
