@@ -5,7 +5,6 @@ Published steps and those of the study on CPU cores, beside predictions to which
 """
 
 import json
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,8 +12,7 @@ from statistics import fmean, geometric_mean
 from typing import Any
 
 from bench import cpu_study
-from bench.fitting.sources import DATA
-from bench.kept import write
+from bench.kept import print_and_keep
 from bench.published_steps import results as published
 from costmodel.domain.hardware import Topology
 from planner.files.profiles import load_profile
@@ -96,15 +94,5 @@ def results() -> dict[str, Any]:
     return {"rows": rows, "table_ii": table_ii(rows)}
 
 
-def main() -> None:
-    """Print the table; with --write keep it."""
-    if not DATA.is_dir():
-        sys.exit("no measurements: ../shared/data is missing")
-    found = results()
-    print(table(found["table_ii"]))
-    if "--write" in sys.argv:
-        write(RESULTS, found)
-
-
 if __name__ == "__main__":
-    main()
+    print_and_keep(__doc__, RESULTS, results, lambda found: print(table(found["table_ii"])))

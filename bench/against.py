@@ -7,7 +7,6 @@ instance and seed (``bench.plan_quality``), and how many moves and plans are tim
 (``bench.search_speed``). With --write every pair is kept as soon as it ends.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.kept import provenance, read, write
+from bench.kept import parser_of, provenance, read, write
 from bench.plan_quality import INSTANCES
 from costmodel.base.units import MS
 
@@ -132,14 +131,13 @@ def speeds(other: tuple[Path, str], name: str, repeats: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, print, and with --write keep."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser = parser_of(__doc__, RESULTS)
     parser.add_argument("checkout", type=Path)
     parser.add_argument("python")
     parser.add_argument("--instances", nargs="+", choices=INSTANCES, default=list(INSTANCES))
     parser.add_argument("--seconds", nargs="*", type=float, default=[1.0, 10.0])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--speeds", type=int, default=0, metavar="N", help="and speeds, N times")
-    parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
     args = parser.parse_args()
     other = (args.checkout.resolve(), args.python)
     known = {"plans": [], "speeds": [], **read(RESULTS)}

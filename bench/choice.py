@@ -15,7 +15,6 @@ are those that the choice assumes: this says what it gains if they are as large 
 thought, not whether they are.
 """
 
-import argparse
 import time
 from collections.abc import Mapping
 from math import inf
@@ -24,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.kept import provenance, read, write
+from bench.kept import parser_of, row_by_row
 from costmodel.base.units import MS, Seconds
 from costmodel.domain.plan import ShardingPlan
 from costmodel.uncertainty.sampling import Draws
@@ -193,18 +192,10 @@ def mean_regrets(records: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
 
 def main() -> None:
     """Plan, perturb, print, and with --write keep the results."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, RESULTS)
     parser.add_argument("--workloads", nargs="+", default=list(GPUS), choices=GPUS)
-    parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
     args = parser.parse_args()
-    kept = read(RESULTS)
-    records = {name: kept[name] for name in GPUS if name in kept}
-    for name in args.workloads:
-        records[name] = {**measured(name), **provenance()}
-        show(name, records[name])
-        if args.write:
-            ordered = {key: records[key] for key in GPUS if key in records}
-            write(RESULTS, ordered)
+    records = row_by_row(RESULTS, args.workloads, measured, show, keep=args.write)
     print(f"mean regret over {len(records)}: {mean_regrets(records)}")
 
 

@@ -12,7 +12,6 @@ Every interval is made without the steps it is tested on:
 Needs ``../shared/data``; takes half a minute.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot, sqrt
@@ -23,8 +22,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from bench import cpu_coverage
-from bench.fitting.sources import DATA
-from bench.kept import write
+from bench.kept import print_and_keep
 from bench.published_steps import PRECISION, program_of, published_rows
 from costmodel.base.units import MS
 from costmodel.domain.workload import DataType
@@ -189,17 +187,12 @@ def table(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Print how often intervals hold; with --write keep it."""
-    if not DATA.is_dir():
-        sys.exit("no measurements: ../shared/data is missing")
-    found = results()
+def show(found: Mapping[str, Any]) -> None:
+    """Print the table, and what whole steps are off by beyond their kernels."""
     steps, runs = found["steps"]["structure_sigma"], found["cpu_runs"]["structure_sigma"]
     print(table(found))
     print(f"beyond kernels: published steps {steps:.1%}, steps on CPU cores {runs:.1%}")
-    if "--write" in sys.argv:
-        write(RESULTS, found)
 
 
 if __name__ == "__main__":
-    main()
+    print_and_keep(__doc__, RESULTS, results, show)

@@ -24,6 +24,7 @@ from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
 from planner.calibration.records import Record, read_measurements
+from planner.files.json_text import dump_json
 from planner.files.plans import PlanFile, plan_from_tables, table_data
 from planner.files.profiles import load_profile
 from planner.files.workload import load_workload
@@ -242,10 +243,10 @@ def keep(results: Mapping[str, Any], path: Path) -> None:
     """Write the results, one plan's measurements to a line."""
     lines = []
     for name, record in results.get("workloads", {}).items():
-        plans = ",\n".join(f"   {json.dumps(k)}: {json.dumps(v)}" for k, v in record.items())
-        lines.append(f"  {json.dumps(name)}: {{\n{plans}\n  }}")
+        plans = ",\n".join(f"   {dump_json(k)}: {dump_json(v)}" for k, v in record.items())
+        lines.append(f"  {dump_json(name)}: {{\n{plans}\n  }}")
     head = "".join(
-        f" {json.dumps(key)}: {json.dumps(results.get(key, {}))},\n"
+        f" {dump_json(key)}: {dump_json(results.get(key, {}))},\n"
         for key in ("machine", "jobs", "figures")
     )
     body = ",\n".join(lines)

@@ -1,16 +1,19 @@
 """Results of benches as they are kept in ``bench/results``, and where and when they were made."""
 
-import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, flock
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from planner.files.disk import write_text
+from planner.files.json_text import dump_json, load_json
+
+Made = TypeVar("Made")
 
 SEED = 0
 """What benches begin with that do not say another one."""
@@ -18,13 +21,13 @@ SEED = 0
 
 def read(path: Path) -> dict[str, Any]:
     """Return the results so far."""
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    found: dict[str, Any] = load_json(path.read_text(encoding="utf-8")) if path.exists() else {}
     return found
 
 
 def write(path: Path, results: object) -> None:
     """Keep results as JSON, as a whole or not at all."""
-    write_text(path, json.dumps(results, indent=1) + "\n")
+    write_text(path, dump_json(results, indent=1) + "\n")
 
 
 def updated(path: Path, change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
@@ -52,3 +55,47 @@ def provenance() -> dict[str, str]:
     machine = f"{platform.machine()}, Python {platform.python_version()}, one core"
     date = datetime.now(UTC).date().isoformat()
     return {"machine": machine, "date": date, "commit": commit, "seed": str(SEED)}
+
+
+def parser_of(doc: str | None, results: Path) -> ArgumentParser:
+    """Return the parser of a bench with this docstring, which knows ``--write``."""
+    parser = ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help=f"update {results.name}")
+    return parser
+
+
+def print_and_keep(
+    doc: str | None, path: Path, make: Callable[[], Made], show: Callable[[Made], object]
+) -> None:
+    """Make results and print them; with ``--write`` keep them."""
+    asked = parser_of(doc, path).parse_args()
+    made = make()
+    show(made)
+    if asked.write:
+        write(path, made)
+
+
+def row_by_row(
+    path: Path,
+    names: Iterable[str],
+    make: Callable[[str], dict[str, Any]],
+    show: Callable[[str, dict[str, Any]], object],
+    *,
+    keep: bool,
+) -> dict[str, Any]:
+    """Make and print a row for each name; return them among those kept, and keep each at once."""
+    results = read(path)
+    for name in names:
+        row = {**make(name), **provenance()}
+        show(name, row)
+        results[name] = row
+        if keep:
+            _put(path, name, row)
+    return results
+
+
+def _put(path: Path, name: str, row: dict[str, Any]) -> None:
+    def change(results: dict[str, Any]) -> None:
+        results[name] = row
+
+    updated(path, change)

@@ -17,6 +17,7 @@ from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.validity import check_plan
 from costmodel.memory.rank_memory import check_memory
 from planner.files.disk import write_bytes
+from planner.files.json_text import dump_json
 from sharders.problem.options import TableOption, make_plan, make_sharding
 from sharders.problem.sharding_problem import ShardingProblem
 
@@ -35,7 +36,7 @@ def read_plans(path: Path = PLANS) -> dict[str, Choices]:
 
 def write_plans(plans: dict[str, Choices], path: Path = PLANS) -> None:
     """Keep plans; the same ones are the same bytes."""
-    lines = (f"{json.dumps(name)}: {json.dumps(plans[name])}" for name in sorted(plans))
+    lines = (f"{dump_json(name)}: {dump_json(plans[name])}" for name in sorted(plans))
     text = "{" + ",\n".join(lines) + "}"
     write_bytes(path, gzip.compress(text.encode(), mtime=0))
 

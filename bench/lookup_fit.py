@@ -12,7 +12,6 @@ the source does not record; and three launches of 5 to 8 us of another lookup ke
 which starts its bags faster.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +31,7 @@ from bench.fitting.launches import (
     LookupLaunch,
     launches,
 )
-from bench.kept import write
+from bench.kept import print_and_keep
 from costmodel.base.units import MS, US, Seconds
 from costmodel.domain.hardware import Gpu
 from costmodel.domain.plan import ComputeKernel
@@ -316,13 +315,5 @@ def show(found: Mapping[str, Any]) -> None:
             print(title, phase, values)
 
 
-def main() -> None:
-    """Fit and print; with --write keep."""
-    found = results()
-    show(found)
-    if "--write" in sys.argv:
-        write(RESULTS, found)
-
-
 if __name__ == "__main__":
-    main()
+    print_and_keep(__doc__, RESULTS, results, show)

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
 
+from planner.files.json_text import dump_json
+
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
 MADE, PLAN = IMAGES / "made.json", IMAGES / "plan.json"
@@ -75,4 +77,4 @@ def note(picture: str) -> None:
     """Write down what a picture, just made, was laid out by."""
     known = made() if MADE.exists() else {}
     known[picture] = {"layout": layout_digest(picture), "image": image_digest(picture)}
-    MADE.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    MADE.write_text(dump_json(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Predicted step times beside published ones: `python -m bench.published_steps [-v] [--write]`.
+"""Predicted step times beside published ones: `python -m bench.published_steps [--write]`.
 
 The rows of ``../shared/data/step_times.csv`` whose model is public: NVIDIA's PyTorch DLRM (1 and
 8 GPUs, hybrid parallel) and its row-wise twin on SparseOperationKit (SOK). Nothing in the model
@@ -22,8 +22,7 @@ Table sizes: the two Criteo variants of ``prepare_synthetic_dataset.py`` in the 
 (frequency limits 15 and 3), one-hot, with its power law of 1.45; MLPerf's for SOK.
 """
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from csv import DictReader
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.fitting.lookups_alone import lookups_alone
-from bench.kept import write
+from bench.kept import print_and_keep
 from bench.plans import sharded
 from costmodel.base.units import MS
 from costmodel.domain.hardware import Topology
@@ -308,9 +307,8 @@ def results() -> list[dict[str, Any]]:
     return rows
 
 
-def main() -> None:
-    """Print the table; with -v the critical path too, with --write keep it."""
-    rows = results()
+def show(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the table, and the critical path by stage."""
     heading = ("framework", "GPU", "GPUs", "precision", "measured", "predicted", "error")
     print("{:21}{:19}{:>5} {:11}{:>10}{:>11}{:>9}".format(*heading))
     for row in rows:
@@ -318,16 +316,13 @@ def main() -> None:
             f"{row['framework']:21}{row['gpu']:19}{row['num_gpus']:5} {row['precision']:11}"
             f"{row['measured_s'] / MS:7.2f} ms{row['predicted_s'] / MS:8.2f} ms{row['error']:+9.1%}"
         )
-        if "-v" in sys.argv:
-            stages = list(row["breakdown_s"].items())[:6]
-            print("      ", ", ".join(f"{stage} {s / MS:.2f}" for stage, s in stages))
+        stages = list(row["breakdown_s"].items())[:6]
+        print("      ", ", ".join(f"{stage} {s / MS:.2f}" for stage, s in stages))
     errors = np.abs([row["error"] for row in rows])
     print(
         f"geometric mean of the error {np.exp(np.log(errors).mean()):.1%}, worst {errors.max():.1%}"
     )
-    if "--write" in sys.argv:
-        write(RESULTS, rows)
 
 
 if __name__ == "__main__":
-    main()
+    print_and_keep(__doc__, RESULTS, results, show)

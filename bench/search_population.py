@@ -39,6 +39,7 @@ from bench.population import HELD_OUT, POPULATION, TUNING, UNEVEN
 from costmodel.base.units import MS, Seconds
 from costmodel.bounds.lower_bound import step_time_bound
 from planner.search.plugins import AUTO
+from planner.files.json_text import dump_json
 from sharders import SHARDERS
 
 RESULTS = Path(__file__).parent / "results" / "search_population.jsonl"
@@ -65,7 +66,7 @@ def known_runs(path: Path = RESULTS) -> list[Run]:
 def write_run(run: Run, path: Path = RESULTS) -> None:
     """Add a run to the results."""
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(run) + "\n")
+        file.write(dump_json(run) + "\n")
 
 
 def note_best(

@@ -7,7 +7,6 @@ and given as objects to the objective; on the instances of ``plan_quality``. Set
 counted, and printed beside.
 """
 
-import argparse
 import time
 from pathlib import Path
 from random import Random
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.kept import provenance, write
+from bench.kept import parser_of, provenance, write
 from bench.plan_quality import INSTANCES
 from costmodel.engine.objective import Objective
 from sharders.annealing.plan_editor import PlanEditor
@@ -78,8 +77,7 @@ def _seconds(work: Any) -> float:  # noqa: ANN401 - any callable
 
 def main() -> None:
     """Measure, print, and with --write keep."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--write", action="store_true", help="update search_speed.json")
+    parser = parser_of(__doc__, RESULTS)
     parser.add_argument("--instances", nargs="+", choices=INSTANCES, default=list(INSTANCES))
     args = parser.parse_args()
     rows = {name: measured(name) for name in args.instances}

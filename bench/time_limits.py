@@ -9,7 +9,6 @@ others have the processor, from its first import on: what it would be on a machi
 The tables of the three larger ones are drawn from ``open_856.yaml``, some more than once.
 """
 
-import argparse
 import json
 import os
 import resource
@@ -25,7 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.draw_workloads import WORKLOADS
-from bench.kept import provenance, read, write
+from bench.kept import parser_of, provenance, read, write
 from bench.plan_quality import LOCAL_BATCH
 from costmodel.base.units import Seconds
 from planner.files.workload import load_workload
@@ -173,11 +172,10 @@ def measured(
 
 def main() -> None:
     """Run what is asked for, print, and with --write keep the results."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, RESULTS)
     parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=SIZES)
     parser.add_argument("--limits", nargs="+", type=float, default=LIMITS)
     parser.add_argument("--kinds", nargs="+", default=list(BUSY), choices=BUSY)
-    parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
     args = parser.parse_args()
     kept = read(RESULTS)
     print(f"{os.cpu_count()} cores")

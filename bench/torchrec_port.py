@@ -7,7 +7,6 @@ rank and offset. Needs torchrec.
     python -m bench.torchrec_port --cases "mlperf 8" uvm --write
 """
 
-import argparse
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -19,7 +18,7 @@ from random import Random
 from typing import Any
 
 from bench.choice import FOLDER, GPUS
-from bench.kept import provenance, updated
+from bench.kept import parser_of, row_by_row
 from bench.plan_quality import Instance, filled, isolated
 from bench.population import Nature, PopulationInstance
 from costmodel.base.errors import InfeasibleError
@@ -225,24 +224,12 @@ def _step(record: Mapping[str, Any]) -> str:
 
 def main() -> None:
     """Run, print, and with --write keep the results, row by row."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, RESULTS)
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=CASES)
-    parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
     args = parser.parse_args()
     for sharder in (TORCHREC, DEFAULT_BASELINE):
         load_sharder(sharder)  # importing torch is not timed
-    for name in args.cases:
-        row = isolated(compared, name)
-        show(name, row)
-        if args.write:
-            _keep(name, row)
-
-
-def _keep(name: str, row: Mapping[str, Any]) -> None:
-    def change(results: dict[str, Any]) -> None:
-        results[name] = {**row, **provenance()}
-
-    updated(RESULTS, change)
+    row_by_row(RESULTS, args.cases, partial(isolated, compared), show, keep=args.write)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ limit, and its last two sizes here would take hours.
     python -m bench.torchrec_speed --instances 26x4 100x8 --seconds 1 10 --write
 """
 
-import argparse
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.kept import provenance, read, write
+from bench.kept import parser_of, row_by_row
 from bench.plan_quality import Instance, attempt, bound, isolated
 from costmodel.base.units import MS, Seconds
 from planner.search.baseline import DEFAULT_BASELINE
@@ -34,8 +34,9 @@ THEIR_LIMIT: Seconds = 60.0
 BUDGETS: tuple[Seconds, ...] = (1.0, 10.0, 60.0)
 
 
-def measured(instance: Instance, budgets: Sequence[Seconds]) -> dict[str, Any]:
+def measured(name: str, budgets: Sequence[Seconds]) -> dict[str, Any]:
     """Return every run's CPU time and step time, and when it was ahead of TorchRec's plan."""
+    instance = INSTANCES[name]
     theirs = isolated(attempt, instance, TORCHREC, THEIR_LIMIT)
     rows = [isolated(attempt, instance, DEFAULT_BASELINE, min(THEIR_LIMIT, max(budgets)))]
     rows += [isolated(attempt, instance, AUTO, seconds) for seconds in budgets]
@@ -79,20 +80,13 @@ def prepare() -> None:
 
 def main() -> None:
     """Run, print, and with --write keep the results."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, RESULTS)
     parser.add_argument("--instances", nargs="+", default=list(INSTANCES), choices=INSTANCES)
     parser.add_argument("--seconds", nargs="+", type=float, default=list(BUDGETS))
-    parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
     args = parser.parse_args()
     prepare()
-    kept = read(RESULTS)
-    results = {name: kept[name] for name in INSTANCES if name in kept}
-    for name in args.instances:
-        record = measured(INSTANCES[name], args.seconds)
-        show(name, record)
-        results[name] = {**record, **provenance()}
-        if args.write:
-            write(RESULTS, results)
+    make = partial(measured, budgets=args.seconds)
+    row_by_row(RESULTS, args.instances, make, show, keep=args.write)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ tensorboard` beside torchrec; its closed packages are stood in for. Three minute
 five. ``--commits NAME=HASH ...`` says what checkouts are of that are no clones.
 """
 
-import argparse
 import subprocess
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -20,21 +19,20 @@ from typing import Any
 from bench import clients_table
 from bench.clients.client import CLIENTS, SOURCES, Client, RunSettings
 from bench.documented import ROOT
-from bench.kept import provenance, read, write
+from bench.kept import parser_of, provenance, read, write
 
 RESULTS = ROOT / "bench" / "results" / "clients.json"
 
 
 def main() -> None:
     """Run, print, and with --write keep the results."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, RESULTS)
     parser.add_argument("clients", nargs="*", metavar="CLIENT", help="a part of its name")
     parser.add_argument("--checkouts", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--commits", nargs="*", default=[], metavar="NAME=HASH")
     parser.add_argument("--steps", type=int, default=8, help="steps that are trained")
     parser.add_argument("--seconds", type=float, default=1.0, help="longest search")
     parser.add_argument("--plan-all", action="store_true", help="plan all of TorchEasyRec's, too")
-    parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
     args = parser.parse_args()
     settings = RunSettings(
         checkouts=args.checkouts.resolve(), steps=args.steps, seconds=args.seconds

@@ -1,6 +1,5 @@
 """One rank of a client's run: calls the client's script, and writes what was seen."""
 
-import json
 import os
 import signal
 import sys
@@ -19,6 +18,7 @@ from bench.clients.absent import stand_in_for
 from bench.clients.client import CONFIGURATION, Client, RunSettings
 from bench.torchrec_cases.scripts import warnings_kept
 from planner.environment.processes import end_now, end_with
+from planner.files.json_text import dump_json
 
 MOST_SECONDS = 180
 """After which a rank ends: another one may have left it in a collective."""
@@ -43,7 +43,7 @@ def run_rank(rank: int, client: Client, settings: RunSettings, *, ours: bool, fo
         except Exception as error:  # noqa: BLE001 - whatever a script raises is what is asked for
             traceback.print_exc()
             seen["error"] = f"{type(error).__name__}: {error}"
-    kept = json.dumps({**seen, "warnings": lines})
+    kept = dump_json({**seen, "warnings": lines})
     (folder / FOUND.format(rank)).write_text(kept, encoding="utf-8")
     end_now()
 

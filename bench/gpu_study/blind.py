@@ -21,6 +21,7 @@ from costmodel.domain.hardware import Device, HardwareProfile, Topology
 from costmodel.step.program_timeline import plan_timeline
 from costmodel.step.timeline import DEVICE_KINDS
 from planner.calibration.points import point_data, point_key, read_point
+from planner.files.json_text import dump_json
 from planner.validation.phases import StepPrediction
 
 FILE = "predictions.jsonl"
@@ -79,7 +80,7 @@ def append_predictions(path: Path, predictions: Sequence[BlindPrediction]) -> No
                 continue
             data = _data(each)
             last = _hash(last, data)
-            file.write(json.dumps({**data, "sha256": last}) + "\n")
+            file.write(dump_json({**data, "sha256": last}) + "\n")
 
 
 def read_predictions(path: Path) -> list[BlindPrediction]:

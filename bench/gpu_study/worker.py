@@ -6,7 +6,6 @@ started it knows which one it was (``bench.gpu_study.supervise``).
 """
 
 import argparse
-import json
 import logging
 import time
 import warnings
@@ -56,6 +55,7 @@ from planner.calibration.ranks import Ranks, ranks_of
 from planner.calibration.records import Failure, MeasurementJournal, Record, keys, read_measurements
 from planner.calibration.session import Request, described, target_of
 from planner.environment.cores import pin_to_core
+from planner.files.json_text import dump_json
 
 _MEASURES = {
     StudyFamily.POINTWISE: measure_pointwise,
@@ -153,7 +153,7 @@ class _Worker:
 
     def _announce(self, point: Point) -> None:
         data = {"family": point.family, "point": point_data(point), "since": time.time()}
-        (self._task.folder / ATTEMPT).write_text(json.dumps(data), encoding="utf-8")
+        (self._task.folder / ATTEMPT).write_text(dump_json(data), encoding="utf-8")
 
     def _with_prediction(self, found: Record | Failure) -> Record | Failure:
         """Add the hash of what was predicted of a step."""
@@ -167,7 +167,7 @@ class _Worker:
 
 def write_machine(folder: Path, machine: MachineFacts) -> None:
     """Write what measuring does not tell of the machine: who fits need not ask the device."""
-    (folder / MACHINE).write_text(json.dumps(asdict(machine)), encoding="utf-8")
+    (folder / MACHINE).write_text(dump_json(asdict(machine)), encoding="utf-8")
 
 
 def study_measures(accelerator: Accelerator, folder: Path) -> dict[str, Measure]:

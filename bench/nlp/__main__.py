@@ -10,12 +10,11 @@ measured them is in commit aea356c.
 import json
 import math
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.kept import write
+from bench.kept import print_and_keep
 from bench.nlp.cpu_graph import CORE, machine_of
 from bench.nlp.cpu_profile import read_cpu_profile
 from costmodel.base.units import MS
@@ -114,13 +113,5 @@ def show(made: Mapping[str, Any]) -> None:
     )
 
 
-def main() -> None:
-    """Print the table; with --write keep it."""
-    made = table()
-    show(made)
-    if "--write" in sys.argv:
-        write(TABLE, made)
-
-
 if __name__ == "__main__":
-    main()
+    print_and_keep(__doc__, TABLE, table, show)

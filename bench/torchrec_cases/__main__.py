@@ -7,7 +7,6 @@ planner runs the same cases (what it cannot do is what they show). Without it, w
 stays, as does what is kept of cases that are not named. Two minutes; needs torchrec.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -18,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.kept import provenance, read, write
+from bench.kept import parser_of, provenance, read, write
 from bench.torchrec_tables import cases
 
 ROOT = Path(__file__).parents[2]
@@ -27,10 +26,9 @@ RESULTS = ROOT / "bench" / "results" / "torchrec_cases.json"
 
 def main() -> None:
     """Run, print, and with --write keep the results."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, RESULTS)
     parser.add_argument("cases", nargs="*", metavar="CASE", help="a row, as it is written")
     parser.add_argument("--before", type=Path, metavar="CHECKOUT")
-    parser.add_argument("--write", action="store_true", help=f"update {RESULTS.name}")
     args = parser.parse_args()
     kept = read(RESULTS)
     before, of = kept.get("before", {}), kept.get("before_commit", "")
