@@ -2,8 +2,7 @@
 
 python -m bench.torchrec_cases.cases [CASE ...]
 
-Prints them, or some, as JSON, run on the planner that is found first; `python -m
-bench.torchrec_cases` has another version's found, too.
+Prints them, or some, as JSON.
 """
 
 import json

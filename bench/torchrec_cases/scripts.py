@@ -1,7 +1,4 @@
-"""Models and plans that the cases share: 16 tables of 2 M x 128 on 8 H100.
-
-Imports nothing of this project but the planner itself, so that another version's can be run.
-"""
+"""Models and plans that the cases share: 16 tables of 2 M x 128 on 8 H100."""
 
 import logging
 from collections import Counter

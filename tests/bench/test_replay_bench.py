@@ -44,11 +44,6 @@ def test_synchronization_and_host_blocks_matter(kept: Any) -> None:  # noqa: ANN
     assert errors["no host blocks"]["worst_step"] > 0.25
 
 
-def test_import_and_replay_are_cheap(kept: Any) -> None:  # noqa: ANN401
-    assert kept["eight_ranks"]["cpu_s"] < 10
-    assert kept["eight_ranks"]["peak_memory_bytes"] < 2**30
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not TRACES.is_dir(), reason="../shared/data/traces is absent")
 def test_every_ablation_can_be_simulated(kept: Any) -> None:  # noqa: ANN401
@@ -60,21 +55,12 @@ def test_every_ablation_can_be_simulated(kept: Any) -> None:  # noqa: ANN401
         assert error == pytest.approx(kept["sets"][0]["errors"][name]["makespan"], abs=1e-6)
 
 
-def test_imported_and_synthesized_graphs_have_the_same_collectives(kept: Any) -> None:  # noqa: ANN401
-    assert len(kept["collectives"]) == 8
-    for pair in kept["collectives"]:
-        assert pair["same"]
-        assert pair["imported"] == pair["synthesized"]
-        assert pair["imported_bytes"] == pair["synthesized_bytes"]
-        assert len(pair["imported_bytes"]) == 8
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not TRACES.is_dir(), reason="../shared/data/traces is absent")
-def test_collectives_side_by_side(kept: Any) -> None:  # noqa: ANN401
+def test_collectives_side_by_side() -> None:
     pairs = side_by_side(load(SETS[0]).run.graph, synthesized())
-    assert [pair.name for pair in pairs] == [pair["name"] for pair in kept["collectives"]]
-    assert all(pair.same for pair in pairs)
+    assert len(pairs) == 8
+    assert all(pair.same and len(pair.imported_bytes) == 8 for pair in pairs)
 
 
 def test_another_size_or_order_is_not_the_same() -> None:

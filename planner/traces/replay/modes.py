@@ -86,9 +86,9 @@ def replay(run: ImportedRun, mode: Mode = Mode.GRAPH) -> Replay:
     return _algorithm1(run) if mode is Mode.ALGORITHM1 else _baseline(run)
 
 
-def replay_graph(run: ImportedRun, graph: ExecutionGraph, *, drain: bool = True) -> Replay:
+def replay_graph(run: ImportedRun, graph: ExecutionGraph) -> Replay:
     """Time a run's graph, or one that was changed but has the same nodes."""
-    timeline = simulate(graph, drain=drain)
+    timeline = simulate(graph, drain=True)
     return Replay(
         mode=Mode.GRAPH,
         steps=[
