@@ -10,7 +10,6 @@ model lacked was found by profiling steps of the communication workload. So ther
 (`--blind`): tried once, after model and calibration were frozen, with a fresh profile of that day.
 """
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cpu_plans import study_plans
-from bench.kept import read
+from bench.kept import parser_of, read
 from costmodel.base.units import MS, Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
@@ -34,21 +33,12 @@ from planner.validation.judge import (
     are_told_apart,
     cpu_error,
     geomean_error,
-    judge,
     kendall_tau,
-    outcome,
     success_rate,
 )
-from planner.validation.machine_speed import (
-    Slowdowns,
-    common_slowdown,
-    probe_data,
-    probes,
-    slowdown_texts,
-    slowdowns,
-)
-from planner.validation.phases import Phase
-from planner.validation.validate import predicted
+from planner.validation.machine_speed import probe_data, probes
+from planner.validation.validate import Validation, compared
+from planner.validation.validation_text import validation_text
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "cpu_study.json"
@@ -61,6 +51,8 @@ OURS, THEIRS = "our pick", "TorchRec's pick"
 CANDIDATES = 5
 """Plans to choose from in one trial of the success rate; the paper's tasks have about as many."""
 SEARCH_TIME: Seconds = 5.0
+NO_JOB: Mapping[str, Any] = {}
+WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +60,14 @@ class Study:
     """One workload's plans, what was measured, and what both predict."""
 
     name: str
-    outcomes: tuple[Outcome, ...]
+    validation: Validation
     scores: Mapping[str, float]
     """TorchRec's rating of every plan, in seconds."""
-    slowdowns: Slowdowns
-    """How much slower kernels were than in the calibration; empty where it was not measured."""
-    slowdown: float | None
-    """And the machine, by the median of them."""
-    at_speed: tuple[Outcome, ...]
-    """The same with predictions for that speed."""
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """The plans, predicted and measured."""
+        return self.validation.outcomes
 
 
 def workload(name: str) -> Workload:
@@ -114,34 +105,30 @@ def measure(name: str, topology: Topology, job: Mapping[str, Any]) -> dict[str, 
 
 
 def studied(
-    name: str, record: Mapping[str, Any], topology: Topology, probed: Sequence[Record] = ()
+    name: str,
+    record: Mapping[str, Any],
+    topology: Topology,
+    probed: Sequence[Record] = (),
+    job: Mapping[str, Any] = NO_JOB,
 ) -> Study:
     """Return a workload's measurements with today's predictions.
 
     ``probed`` are the kernels of the calibration that every round measured again.
     """
     made = workload(name)
-    files = {
-        each: _file(made, plan_from_tables(entry["tables"], topology))
-        for each, entry in record.items()
-    }
-    ranks = {each: [rank_result(rank) for rank in entry["ranks"]] for each, entry in record.items()}
-    first = next(iter(ranks.values()))
-    slowdown = common_slowdown(probed, [[rank] for rank in first])
-
-    def judged(slowdown: float) -> tuple[Outcome, ...]:
-        return tuple(
-            outcome(each, predicted(file, topology.hardware, slowdown), ranks[each])
-            for each, file in files.items()
-        )
-
+    files = [_file(made, plan_from_tables(entry["tables"], topology)) for entry in record.values()]
+    by_plan = ([rank_result(rank) for rank in entry["ranks"]] for entry in record.values())
     return Study(
         name=name,
-        outcomes=judged(1.0),
+        validation=compared(
+            files,
+            list(record),
+            topology.hardware,
+            job=Job(num_plans=len(files), world_size=2, local_world_size=2, device="cpu", **job),
+            ranks=list(zip(*by_plan, strict=True)),
+            probed=probed,
+        ),
         scores={each: entry["torchrec_score_s"] for each, entry in record.items()},
-        slowdowns=slowdowns(probed, [[rank] for rank in first]),
-        slowdown=slowdown,
-        at_speed=judged(slowdown or 1.0),
     )
 
 
@@ -151,8 +138,8 @@ def _file(made: Workload, plan: ShardingPlan) -> PlanFile:
 
 def summary(study: Study) -> dict[str, Any]:
     """Return a workload's figures, ours beside TorchRec's rating."""
-    outcomes, scores = study.outcomes, study.scores
-    verdict = judge(outcomes)
+    outcomes, scores, found = study.outcomes, study.scores, study.validation
+    verdict, at_speed = found.verdict, found.at_speed or outcomes
     ours = {each.name: each.predicted for each in outcomes}
     measured = {each.name: each.measured for each in outcomes}
     pairs = [(a, b) for i, a in enumerate(outcomes) for b in outcomes[i + 1 :]]
@@ -164,10 +151,10 @@ def summary(study: Study) -> dict[str, Any]:
         "noise": max(each.noise / each.measured for each in outcomes),
         "geomean_error": verdict.geomean_error,
         "cpu_error": verdict.cpu_error,
-        "machine_slowdown": {family.value: factor for family, factor in study.slowdowns.items()},
-        "median_machine_slowdown": study.slowdown,
-        "geomean_error_at_speed": geomean_error(study.at_speed),
-        "cpu_error_at_speed": cpu_error(study.at_speed),
+        "machine_slowdown": {family.value: factor for family, factor in found.slowdowns.items()},
+        "median_machine_slowdown": found.slowdown,
+        "geomean_error_at_speed": geomean_error(at_speed),
+        "cpu_error_at_speed": cpu_error(at_speed),
         "largest_error": max(outcomes, key=lambda each: abs(each.error)).error,
         "pairs": len(pairs),
         "pairs_told_apart": len(sure),
@@ -186,57 +173,20 @@ def summary(study: Study) -> dict[str, Any]:
     }
 
 
-def show(study: Study, *, phases: bool) -> None:
-    """Print one workload's plans and figures."""
+def show(study: Study) -> None:
+    """Print one workload's plans and figures, and TorchRec's rating beside them."""
     print(f"\n{study.name}")
-    print(f"  {'plan':<20}{'measured':>10}{'±':>7}{'predicted':>11}{'error':>8}{'TorchRec':>10}")
-    for each in sorted(study.outcomes, key=lambda one: one.measured):
-        mark = " *" if each.disturbed else ""
-        print(
-            f"  {each.name:<20}{each.measured / MS:>7.1f} ms{each.noise / MS:>7.1f}"
-            f"{each.predicted / MS:>8.1f} ms{each.error:>+8.1%}"
-            f"{study.scores[each.name] / MS:>7.2f} ms{mark}"
-        )
-        if phases:
-            show_phases(each)
+    for line in validation_text(study.validation, WIDTH):
+        print(line.plain)
     figures = summary(study)
     tau, sure, wins = (figures[key] for key in ("tau", "tau_told_apart", "success_rate"))
     print(
-        f"  error {figures['geomean_error']:.1%} (worst {figures['largest_error']:+.1%}), of "
-        f"processor time {figures['cpu_error']:.1%}; "
-        f"{figures['pairs_told_apart']} of {figures['pairs']} pairs told apart, noise at most "
-        f"{figures['noise']:.1%}\n"
-        f"{_machine_text(study)}"
-        f"  Kendall's tau   ours {tau['ours']:.2f}, told apart {sure['ours']:.2f}; "
-        f"TorchRec's rating {tau['torchrec']:.2f}, {sure['torchrec']:.2f}\n"
-        f"  success of {CANDIDATES}    ours {wins['ours']:.1%}; TorchRec's rating "
-        f"{wins['torchrec']:.1%}\n"
+        f"  success of {CANDIDATES}    {wins['ours']:.1%}; by TorchRec's rating "
+        f"{wins['torchrec']:.1%}, whose tau is {tau['torchrec']:.2f}, told apart "
+        f"{sure['torchrec']:.2f}\n"
         f"  our pick is {figures['our_pick_over_theirs']:.2f}x as fast as TorchRec's, "
-        f"{figures['our_pick_over_fastest'] - 1:.1%} behind the fastest measured\n"
-        f"  open: {', '.join('|'.join(pair) for pair in figures['open_pairs']) or 'none'}"
+        f"{figures['our_pick_over_fastest'] - 1:.1%} behind the fastest measured"
     )
-
-
-def _machine_text(study: Study) -> str:
-    """Return two lines of how fast the machine was; none where it was not measured."""
-    if study.slowdown is None:
-        return ""
-    return (
-        f"  machine         {', '.join(slowdown_texts(study.slowdowns))}\n"
-        f"                  {100 * (study.slowdown - 1):+.0f}% in the median; at that speed error "
-        f"{geomean_error(study.at_speed):.1%}, of processor time {cpu_error(study.at_speed):.1%}\n"
-    )
-
-
-def show_phases(each: Outcome) -> None:
-    """Print predicted and measured phases of both ranks, in ms."""
-    for rank, (ours, theirs) in enumerate(zip(each.prediction.phases, each.phases, strict=True)):
-        cells = [
-            f"{phase.replace('_', ' ')} {ours.get(phase, 0.0) / MS:.1f}|"
-            f"{theirs.get(phase, 0.0) / MS:.1f}"
-            for phase in Phase
-        ]
-        print(f"      {rank}: " + ", ".join(cells))
 
 
 def keep(results: Mapping[str, Any], path: Path) -> None:
@@ -277,9 +227,8 @@ def table() -> str:
 
 def main() -> None:
     """Measure where asked to, then print predictions beside measurements."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, RESULTS)
     parser.add_argument("--measure", action="store_true", help=f"rewrite {RESULTS.name}")
-    parser.add_argument("--write", action="store_true", help="keep today's figures there")
     parser.add_argument("--blind", action="store_true", help="the workloads that were tried once")
     parser.add_argument("--only", choices=(*WORKLOADS, *BLIND), action="append", help="of them")
     parser.add_argument("--repeats", type=int, default=5, help="rounds over all plans")
@@ -287,7 +236,6 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=4, help="steps before them")
     parser.add_argument("--profiled", type=int, default=2, help="steps under the profiler")
     parser.add_argument("--conditions", default="idle", help="what else the machine did")
-    parser.add_argument("--phases", action="store_true", help="print every plan's phases")
     parser.add_argument("--profile", type=Path, help="of the measured machine")
     parser.add_argument("--results", type=Path, help="measurements")
     args = parser.parse_args()
@@ -316,9 +264,9 @@ def main() -> None:
             keep(results, args.results)
     print(", ".join(f"{key} {value}" for key, value in results["machine"].items()))
     for name in names:
-        study = studied(name, results["workloads"][name], topology, probed)
+        study = studied(name, results["workloads"][name], topology, probed, results["jobs"][name])
         results.setdefault("figures", {})[name] = summary(study)
-        show(study, phases=args.phases)
+        show(study)
     if args.measure or args.write:
         keep(results, args.results)
 

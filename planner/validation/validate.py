@@ -11,7 +11,7 @@ from planner.calibration.records import Record
 from planner.environment.extras import require_torchrec
 from planner.files.plans import PlanFile, topology_of
 from planner.validation.checks import check_machine, check_same_job, check_workload
-from planner.validation.job import Job
+from planner.validation.job import Job, RankResult
 from planner.validation.judge import Outcome, Verdict, judge, outcome
 from planner.validation.launch import run_job
 from planner.validation.machine_speed import (
@@ -89,7 +89,24 @@ def validate(
     )
     total = job.num_blocks
     ranks = run_job(files, job, lambda done: progress(done, total) if progress else None)
-    slowdown = common_slowdown(chosen, ranks)
+    return compared(files, names, profile, job=job, ranks=ranks, probed=chosen)
+
+
+def compared(
+    files: Sequence[PlanFile],
+    names: Sequence[str],
+    profile: HardwareProfile,
+    *,
+    job: Job,
+    ranks: Sequence[Sequence[RankResult]],
+    probed: Sequence[Record] = (),
+) -> Validation:
+    """Hold what ranks measured of plans against the predicted steps.
+
+    ``ranks`` has every rank's results by plan; ``probed`` are the kernels of the calibration that
+    every round measured again.
+    """
+    slowdown = common_slowdown(probed, ranks)
 
     def judged(slowdown: float) -> tuple[Outcome, ...]:
         return tuple(
@@ -100,7 +117,7 @@ def validate(
     outcomes = judged(1.0)
     return Validation(
         outcomes=outcomes,
-        slowdowns=slowdowns(chosen, ranks),
+        slowdowns=slowdowns(probed, ranks),
         slowdown=slowdown,
         at_speed=judged(slowdown) if slowdown else (),
         verdict=judge(outcomes),
