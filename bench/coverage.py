@@ -5,63 +5,44 @@ Every interval is made without the steps it is tested on:
 * *published steps*, predicted as ``bench.published_steps`` does, nothing fitted. What steps are
   off by beyond their kernels (``error_model.STRUCTURE``) is estimated from the other rows: all
   others, or only those of other frameworks, or of other GPUs.
-* *CPU runs*: the same for the plans of ``bench.cpu_study``; the structure of a workload's steps is
-  that of the other workloads.
+* *CPU runs*: the same for the plans of ``bench.cpu_study``, predicted with the committed profile of
+  the machine; the structure of a workload's steps is that of the other workloads.
 * *all whole steps*: both, every step with a structure from others.
 
 Needs ``../shared/data``; takes half a minute.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import hypot, sqrt
+from itertools import combinations
+from math import hypot, log, sqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.stats import t as student
 
-from bench import cpu_coverage
+from bench.cpu_study import PROFILE, studied, workload
+from bench.cpu_study import RESULTS as STUDY
 from bench.kept import print_and_keep
 from bench.published_steps import PRECISION, program_of, published_rows
 from costmodel.base.units import MS
+from costmodel.domain.hardware import Topology
 from costmodel.domain.workload import DataType
 from costmodel.uncertainty.error_model import (
     NORMAL_90,
+    STRUCTURE_ON_CORES,
     Cause,
     ErrorModel,
     error_model,
 )
-from costmodel.uncertainty.step_samples import sample_program
+from costmodel.uncertainty.step_samples import sample_program, sample_steps
+from planner.files.plans import plan_from_tables
+from planner.files.profiles import load_profile
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "bench/results/coverage.json"
-CPU_STUDY = ROOT / "bench/results/cpu_study.json"
-CPU_PROFILE = ROOT / "bench/results/cpu_profile.yaml"
+RESULTS = Path(__file__).parent / "results" / "coverage.json"
 LEVEL = 0.9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
-    """How many of some measurements their intervals hold."""
-
-    what: str
-    points: int
-    held: int
-
-    @property
-    def share(self) -> float:
-        """Share of the measurements inside their interval."""
-        return self.held / self.points
-
-    def data(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return {"points": self.points, "held": self.held, "coverage": round(self.share, 4)}
-
-
-def together(what: str, parts: Sequence[Coverage]) -> Coverage:
-    """Return the coverage of several sets of measurements."""
-    return Coverage(what=what, points=sum(p.points for p in parts), held=sum(p.held for p in parts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +68,7 @@ def published() -> list[JudgedStep]:
         precision = PRECISION[row["precision"]]
         if "V100" in row["gpu"] and precision is DataType.TF32:
             precision = DataType.FP32
-        spreads = dict(error_model(topology, precision).spreads)
-        del spreads[Cause.STRUCTURE]
-        sampled = sample_program(program, topology, ErrorModel(spreads=spreads))
+        sampled = sample_program(program, topology, kernels_alone(topology, precision))
         logs = np.log(sampled.times[:, 0])
         measured = float(row["step_ms"]) * MS
         steps.append(
@@ -105,85 +84,142 @@ def published() -> list[JudgedStep]:
     return steps
 
 
+def kernels_alone(topology: Topology, precision: DataType) -> ErrorModel:
+    """Return a machine's errors without those of the structure of steps."""
+    spreads = dict(error_model(topology, precision).spreads)
+    del spreads[Cause.STRUCTURE]
+    return ErrorModel(spreads=spreads)
+
+
+def on_cores(study: Path, profile: Path | str) -> tuple[list[JudgedStep], list[float]]:
+    """Return the steps of a study on CPU cores, and what plans of a workload differ by.
+
+    The second are squared differences of two plans' errors, of all pairs, each less what the
+    samples have it.
+    """
+    record = json.loads(study.read_text(encoding="utf-8"))["workloads"]
+    topology = Topology(hardware=load_profile(profile), world_size=2, local_world_size=2)
+    steps: list[JudgedStep] = []
+    differences = []
+    for name, entries in record.items():
+        work, outcomes = workload(name), studied(name, entries, topology).outcomes
+        plans = [plan_from_tables(entries[each.name]["tables"], topology) for each in outcomes]
+        errors = kernels_alone(topology, work.dense.precision)
+        samples = sample_steps(work, topology, plans, errors=errors)
+        logs = np.log(samples.times)
+        made = [
+            JudgedStep(
+                name=f"{name}, {each.name}",
+                groups={"workload": name},
+                measured=each.measured,
+                predicted=each.predicted,
+                error=log(each.measured) - float(logs[:, index].mean()),
+                sigma=float(logs[:, index].std()),
+            )
+            for index, each in enumerate(outcomes)
+        ]
+        differences += [
+            (made[i].error - made[j].error) ** 2 - float((logs[:, i] - logs[:, j]).var())
+            for i, j in combinations(range(len(made)), 2)
+        ]
+        steps += made
+    return steps, differences
+
+
 def structure_sigma(steps: Sequence[JudgedStep]) -> float:
     """Return what errors have beyond the kernels' spread: the root of the mean difference."""
-    beyond = sum(step.error**2 - step.sigma**2 for step in steps) / len(steps)
-    return sqrt(max(0.0, beyond))
+    return _root([step.error**2 - step.sigma**2 for step in steps])
 
 
-def half_width(step: JudgedStep, others: Sequence[JudgedStep]) -> float:
-    """Return half the width of a step's interval, by Student's t: the others are few."""
-    sigma = hypot(step.sigma, structure_sigma(others))
-    return float(student.ppf(0.5 + LEVEL / 2, len(others))) * sigma
+def own_sigma(differences: Sequence[float]) -> float:
+    """Return what a plan is off by beyond its kernels that another plan of the workload is not."""
+    return _root(differences) / sqrt(2.0)
 
 
-def left_out(steps: Sequence[JudgedStep], by: str | None) -> tuple[Coverage, list[bool]]:
-    """Test every step with the structure's spread of the steps that do not share its group."""
+def _root(beyond: Sequence[float]) -> float:
+    return sqrt(max(0.0, sum(beyond) / len(beyond)))
+
+
+def left_out(steps: Sequence[JudgedStep], by: str | None = None) -> list[bool]:
+    """Tell of every step whether it is in the interval by steps that do not share its group.
+
+    By Student's t: the others are few.
+    """
     inside = []
     for step in steps:
         others = [
             o for o in steps if (o is not step if by is None else o.groups[by] != step.groups[by])
         ]
-        inside.append(abs(step.error) <= half_width(step, others))
-    what = "each by all others" if by is None else f"by other {by}s"
-    return Coverage(what=what, points=len(steps), held=sum(inside)), inside
+        width = float(student.ppf(0.5 + LEVEL / 2, len(others)))
+        inside.append(abs(step.error) <= width * hypot(step.sigma, structure_sigma(others)))
+    return inside
 
 
-def kernels_only(steps: Sequence[JudgedStep]) -> Coverage:
-    """Test steps with the spread of their kernels alone."""
-    held = sum(abs(step.error) <= NORMAL_90 * step.sigma for step in steps)
-    return Coverage(what="errors of kernels alone", points=len(steps), held=held)
+def within(steps: Sequence[JudgedStep], structure: float) -> list[bool]:
+    """Tell of every step whether it is in the interval by its kernels and a given structure."""
+    return [abs(step.error) <= NORMAL_90 * hypot(step.sigma, structure) for step in steps]
 
 
 def results() -> dict[str, Any]:
     """Return all coverages as JSON."""
-    steps = published()
-    step_tests = [left_out(steps, by) for by in (None, "framework", "gpu")]
-    cpu_runs = cpu_coverage.coverage(cpu_coverage.measured(CPU_STUDY, CPU_PROFILE))
+    steps, (runs, differences) = published(), on_cores(STUDY, PROFILE)
+    by_others, by_workloads = left_out(steps), left_out(runs, "workload")
     return {
         "level": LEVEL,
         "steps": {
             "structure_sigma": round(structure_sigma(steps), 4),
-            "tests": {c.what: c.data() for c in (kernels_only(steps), *(t for t, _ in step_tests))},
-            "rows": [
-                _row(step, inside) for step, inside in zip(steps, step_tests[0][1], strict=True)
-            ],
+            "tests": {
+                "kernels alone": _counted(within(steps, 0.0)),
+                "kernels, and the other steps": _counted(by_others),
+                "kernels, and those of other frameworks": _counted(left_out(steps, "framework")),
+                "kernels, and those of other GPUs": _counted(left_out(steps, "gpu")),
+            },
+            "rows": [_row(step, held) for step, held in zip(steps, by_others, strict=True)],
         },
-        "cpu_runs": cpu_runs,
-        "whole_steps": whole_steps(step_tests[0][0], cpu_runs).data(),
+        "cpu_runs": {
+            "structure_sigma": round(structure_sigma(runs), 4),
+            "own_sigma": round(own_sigma(differences), 4),
+            "tests": {
+                "kernels alone": _counted(within(runs, 0.0)),
+                "kernels, and the other workloads": _counted(by_workloads),
+                "as shipped": _counted(within(runs, hypot(*STRUCTURE_ON_CORES))),
+            },
+        },
+        "whole_steps": {"tests": {"kernels, and other steps": _counted(by_others + by_workloads)}},
     }
 
 
-def whole_steps(public: Coverage, cpu_runs: Mapping[str, Any]) -> Coverage:
-    """Return the coverage of all measured steps, none of them tested with its own structure."""
-    other = cpu_runs["tests"][cpu_coverage.OTHER_WORKLOADS]
-    own = Coverage(what="cpu runs", points=other["points"], held=other["held"])
-    return together("all whole steps", [public, own])
+def _counted(inside: Sequence[bool]) -> dict[str, float]:
+    held, points = sum(inside), len(inside)
+    return {"points": points, "held": held, "coverage": round(held / points, 4)}
 
 
-def _row(step: JudgedStep, inside: bool) -> dict[str, Any]:  # noqa: FBT001 -- zipped
+def _row(step: JudgedStep, held: bool) -> dict[str, Any]:  # noqa: FBT001 -- zipped
     return {
         "step": step.name,
         "measured_s": step.measured,
         "predicted_s": round(step.predicted, 6),
         "log_error": round(step.error, 3),
         "kernel_sigma": round(step.sigma, 3),
-        "held": inside,
+        "held": held,
     }
+
+
+OF = {
+    "steps": "published steps",
+    "cpu_runs": "steps on CPU cores",
+    "whole_steps": "all whole steps",
+}
 
 
 def table(found: Mapping[str, Any]) -> str:
     """Return how often intervals held, in Markdown."""
-    steps, other = found["steps"]["tests"], cpu_coverage.OTHER_WORKLOADS
-    rows = [
-        ("published steps", "kernels alone", steps["errors of kernels alone"]),
-        ("published steps", "kernels, and the other steps", steps["each by all others"]),
-        ("published steps", "kernels, and those of other GPUs", steps["by other gpus"]),
-        ("steps on CPU cores", other, found["cpu_runs"]["tests"][other]),
-        ("all whole steps", "kernels, and other steps", found["whole_steps"]),
-    ]
     lines = ["| measured | interval from | points | inside |", "| --- " * 4 + "|"]
-    lines += [f"| {a} | {b} | {data['points']:,} | {data['coverage']:.0%} |" for a, b, data in rows]
+    lines += [
+        f"| {what} | {test} | {data['points']:,} | {data['coverage']:.0%} |"
+        for part, what in OF.items()
+        for test, data in found[part]["tests"].items()
+    ]
     return "\n".join(lines)
 
 
