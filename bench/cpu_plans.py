@@ -5,10 +5,7 @@ from random import Random
 
 from bench.plans import sharded
 from costmodel.domain.hardware import Topology
-from costmodel.domain.plan import (
-    ShardingPlan,
-    ShardingType,
-)
+from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable, Workload
 
 SMALL = 3e6

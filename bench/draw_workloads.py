@@ -18,7 +18,6 @@ the 856 tables are made up here so that the aggregates agree (see ``OpenTables``
 draw from these. Our own choices are the constants below that say so.
 """
 
-import argparse
 import csv
 import json
 import math
@@ -281,9 +280,9 @@ def open_model(tables: Sequence[EmbeddingTable]) -> Workload:
     )
 
 
-def workload_files(data: Path = DATA) -> Iterator[tuple[str, str]]:
+def workload_files() -> Iterator[tuple[str, str]]:
     """Yield the name and text of every file."""
-    models = json.loads((data / "models.json").read_text(encoding="utf-8"))
+    models = json.loads((DATA / "models.json").read_text(encoding="utf-8"))
     yield _file(
         mlperf_dlrm(models),
         "MLPerf training v1.0 DLRM: 26 one-hot Criteo tables.",
@@ -297,7 +296,7 @@ def workload_files(data: Path = DATA) -> Iterator[tuple[str, str]]:
         "Our choices: global batch 65,536 over 8 GPUs; multi-hot ids uniform, as they are",
         "synthetic; FP16 mixed: FP32 weights, FP16 outputs.",
     )
-    tables = open_tables(read_aggregates(data / "tables_2021.csv"))
+    tables = open_tables(read_aggregates(DATA / "tables_2021.csv"))
     yield _file(
         open_model(tables),
         "856 tables with the aggregates of the open DLRM dataset of 2021 (tables_2021.csv).",
@@ -328,14 +327,8 @@ def _file(workload: Workload, *about: str) -> tuple[str, str]:
 
 def main() -> None:
     """Write all files."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, default=WORKLOADS, help="directory to write to")
-    parser.add_argument("--data", type=Path, default=DATA, help="directory of the source data")
-    args = parser.parse_args()
-    args.output.mkdir(parents=True, exist_ok=True)
-    for name, text in workload_files(args.data):
-        write_text(args.output / name, text)
-        print(f"wrote {args.output / name}")
+    for name, text in workload_files():
+        write_text(WORKLOADS / name, text)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,10 @@ section, which is what ``bench.lookup_fit`` found.
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from statistics import median
 
 from bench.fitting.checks import across_nodes, across_ranks
 from bench.fitting.collectives import Measurements, fit_all
 from bench.fitting.families import families
-from bench.fitting.forms import CANDIDATES
 from bench.fitting.gemm import (
     CHECKED,
     MEASURED,
@@ -49,7 +47,7 @@ Gemm = dict[DataType, tuple[GemmEfficiency, str]]
 
 
 def main() -> None:
-    """Fit, write, and print what was held out."""
+    """Fit, and write profiles and what was held out."""
     if not DATA.is_dir():
         sys.exit("no measurements: ../shared/data is missing")
     measured = Measurements()
@@ -71,11 +69,6 @@ def main() -> None:
     }
     _write("collectives_holdout.json", {**_collectives_result(curves), **laws})
     _write("gemm_holdout.json", _gemm_result(fits, _other_labs(gpus, gemm)))
-    _print_tables(curves, fits)
-    for title, errors in laws.items():
-        print(f"\n{title}: median relative error, %")
-        for what, error in errors.items():
-            print(f"  {what:60} {100 * error:6.1f}")
 
 
 def _head(name: str) -> str:
@@ -230,27 +223,6 @@ def _gemm_result(
 def _write(name: str, result: Mapping[str, object]) -> None:
     RESULTS.mkdir(exist_ok=True)
     write(RESULTS / name, result)
-
-
-def _print_tables(
-    curves: Mapping[str, list[Fit]], fits: Mapping[tuple[str, DataType], GemmFit]
-) -> None:
-    print("Collectives: MAPE on held-out sizes, %, median over 2, 4, 8 ranks")
-    print(f"{'profile':14} {'op':15}" + "".join(f"{form:>20}" for form in (*CANDIDATES, "chosen")))
-    for name, all_fits in curves.items():
-        for op in dict.fromkeys(fit.curve.op for fit in all_fits):
-            known = [fit for fit in all_fits if fit.curve.op is op and fit.errors]
-            if not known:
-                continue
-            values = [median(fit.errors[form].mape for fit in known) for form in CANDIDATES]
-            values.append(median(fit.errors[fit.form].mape for fit in known))
-            print(f"{name:14} {op:15}" + "".join(f"{100 * value:20.1f}" for value in values))
-    print("\nMatrix products: relative error on held-out shapes, %")
-    for (name, data_type), fit in fits.items():
-        print(
-            f"{name:14} {data_type:5} {fit.num_points:5} points   "
-            f"median {100 * fit.errors.median:5.1f}   mean {100 * fit.errors.mape:5.1f}"
-        )
 
 
 if __name__ == "__main__":

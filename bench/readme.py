@@ -14,14 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench import (
-    accuracy,
-    clients_table,
-    coverage,
-    cpu_study,
-    search_population,
-    torchrec_tables,
-)
+from bench import accuracy, clients_table, coverage, cpu_study, search_population, torchrec_tables
 from bench.choice import mean_regrets
 from bench.documented import run_page, with_outputs
 from bench.kept import write

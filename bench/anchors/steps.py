@@ -46,12 +46,7 @@ from bench.plans import sharded
 from bench.published_steps import results as published
 from costmodel.base.units import GB, MS, Bytes, Seconds
 from costmodel.domain.hardware import Topology
-from costmodel.domain.plan import (
-    ComputeKernel,
-    ShardingPlan,
-    ShardingType,
-    TableSharding,
-)
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import (
     DataType,
     DenseModel,

@@ -88,58 +88,54 @@ def _configured(kind: str, name: str, **settings: object) -> Client:
     )
 
 
+def _dlrm(name: str, *argv: str) -> Client:
+    """Return dlrm's script with tables and a batch that two ranks can hold."""
+    given = ["--embedding_dim=64", "--batch_size=256", *argv]
+    script = "torchrec_dlrm/dlrm_main.py"
+    return Client(name=name, checkout="dlrm", script=script, settings={"argv": given})
+
+
+def _example(name: str, script: str, function: str = "train", **fields: Any) -> Client:  # noqa: ANN401
+    """Return one of TorchRec's examples."""
+    return Client(
+        name=f"TorchRec, {name}",
+        checkout="torchrec",
+        script=f"examples/{script}.py",
+        function=function,
+        **fields,
+    )
+
+
+GOLDEN = {"num_embeddings": 20_000, "embedding_dim": 64}
 CLIENTS: tuple[Client, ...] = (
-    Client(
-        name="dlrm_main",
-        checkout="dlrm",
-        script="torchrec_dlrm/dlrm_main.py",
-        settings={
-            "argv": [
-                "--embedding_dim=64", "--batch_size=256", "--learning_rate=1",
-                "--num_embeddings_per_feature=" + ",".join(["40000", "500"] * 13),
-            ],
-        },
+    _dlrm(
+        "dlrm_main",
+        "--learning_rate=1",
+        "--num_embeddings_per_feature=" + ",".join(["40000", "500"] * 13),
     ),
-    Client(
-        name="dlrm_main, DCN",
-        checkout="dlrm",
-        script="torchrec_dlrm/dlrm_main.py",
-        settings={
-            "argv": [
-                "--embedding_dim=64", "--batch_size=256", "--learning_rate=0.01", "--adagrad",
-                "--interaction_type=dcn", "--dcn_low_rank_dim=64",
-                "--multi_hot_distribution_type=uniform",
-                "--num_embeddings_per_feature=" + ",".join(["20000", "300"] * 13),
-                "--multi_hot_sizes=" + ",".join(["8", "1"] * 13),
-            ],
-        },
+    _dlrm(
+        "dlrm_main, DCN",
+        "--learning_rate=0.01", "--adagrad", "--interaction_type=dcn", "--dcn_low_rank_dim=64",
+        "--multi_hot_distribution_type=uniform",
+        "--num_embeddings_per_feature=" + ",".join(["20000", "300"] * 13),
+        "--multi_hot_sizes=" + ",".join(["8", "1"] * 13),
     ),
-    Client(
-        name="TorchRec, golden_training",
-        checkout="torchrec",
-        script="examples/golden_training/train_dlrm.py",
-        function="train",
-        settings={"num_embeddings": 20_000, "embedding_dim": 64},
+    _example("golden_training", "golden_training/train_dlrm", settings=GOLDEN),
+    _example(
+        "golden_training with a replicated table",
+        "golden_training/train_dlrm_data_parallel",
+        settings=GOLDEN,
     ),
-    Client(
-        name="TorchRec, golden_training with a replicated table",
-        checkout="torchrec",
-        script="examples/golden_training/train_dlrm_data_parallel.py",
-        function="train",
-        settings={"num_embeddings": 20_000, "embedding_dim": 64},
-    ),
-    Client(
-        name="TorchRec, two-tower retrieval",
-        checkout="torchrec",
-        script="examples/retrieval/two_tower_train.py",
-        function="train",
+    _example(
+        "two-tower retrieval",
+        "retrieval/two_tower_train",
         settings={"num_embeddings": 100_000},
         absent=("faiss",),
     ),
-    Client(
-        name="TorchRec, BERT4Rec",
-        checkout="torchrec",
-        script="examples/bert4rec/bert4rec_main.py",
+    _example(
+        "BERT4Rec",
+        "bert4rec/bert4rec_main",
+        "main",
         settings={
             "argv": [
                 "--dataset_name=random", "--random_user_count=200", "--random_item_count=20000",

@@ -7,12 +7,7 @@ from typing import Any
 
 from bench.plans import sharded
 from costmodel.domain.hardware import Topology
-from costmodel.domain.plan import (
-    ComputeKernel,
-    ShardingPlan,
-    ShardingType,
-    TableSharding,
-)
+from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import (
     DataType,
     DenseModel,

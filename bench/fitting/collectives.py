@@ -11,12 +11,7 @@ from bench.fitting.sources import author_parameters, rows
 from costmodel.base.units import GB, US
 from costmodel.domain.hardware import CollectiveCurve, CollectiveOp, Source
 from costmodel.kernels.collectives import curve_time
-from planner.calibration.curves import (
-    Array,
-    Form,
-    Samples,
-    knots,
-)
+from planner.calibration.curves import Array, Form, Samples, knots
 from planner.calibration.fit_collectives import Fit, fit_samples
 
 NVSWITCH = {

@@ -30,13 +30,7 @@ from costmodel.base.units import GB, KIB, MIB, Bytes
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType
 from planner.calibration.grids import Grid, Target, grid_points
-from planner.calibration.order import (
-    Ordered,
-    Unit,
-    in_rounds,
-    ordered_families,
-    spread,
-)
+from planner.calibration.order import Ordered, Unit, in_rounds, ordered_families, spread
 from planner.calibration.points import EmbeddingPoint, Family, Point
 
 
