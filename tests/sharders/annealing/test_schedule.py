@@ -1,6 +1,6 @@
 """More time never gives a worse plan; sets of sharding types are tried in an order that pays."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count, islice, pairwise, product, takewhile
 from math import inf
@@ -30,7 +30,7 @@ from sharders.engine.params import AnnealingParams, MoveParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
 from sharders.greedy.one_pass import SizeGreedy
-from sharders.greedy.tuning import Found, Parameters
+from sharders.greedy.tuning import Found
 from sharders.problem.sharding_problem import Budget, Progress, SearchStatus, ShardingProblem
 
 PLANS = (50, 400, 3000, 100_000)
@@ -258,23 +258,6 @@ def test_the_set_of_the_best_plan_has_plans_of_its_own_whichever_set_it_began_in
     assert search.own_set() is None
 
 
-def test_contenders_far_behind_are_annealed_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    moves = []
-    for behind in (1.0, 1.1):
-        params = AnnealingParams(first_run=1, decay=1.0)
-        search = AnnealingSearch(Engine(problem()), Budget(), Random(0), params)
-        search.join(search.sets.start_of(bits(FIRST)))
-        first, second = search.contenders
-        first.moves = second.moves = search.num_tables
-        second.time = behind * first.time
-        monkeypatch.setattr(search, "_anneal", lambda plan, *_, **__: (inf, plan))
-        for _ in range(20):
-            search.run_next()
-        moves.append(second.moves / first.moves)
-    assert moves[0] == pytest.approx(1.0, rel=0.5)
-    assert moves[1] < 0.7
-
-
 def tried_of(sets: TypeSets, looked_at: int) -> list[int]:
     """Return the sets that have all their plans made, among so many that are looked at."""
     some = islice(sets.explored, looked_at)
@@ -307,24 +290,6 @@ def test_neighbours_come_by_what_their_programs_promise_better_ones_at_once() ->
     assert len(ordinary) > 1
     assert ordinary == sorted(ordinary)
     assert promised == [each for each in promised if each < 1] + ordinary
-
-
-def test_the_set_whose_plan_is_far_shorter_is_next_even_if_programs_promise_a_little_more() -> None:
-    sets = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams()).sets
-    plan = sets.programs.plan
-    promising, short = (bits(FIRST) ^ single for single in sets.singles[-2:])
-    estimate = sets.programs.estimate
-
-    def valued(types: int) -> SolvedSet | None:
-        said = estimate(types)
-        return said and said._replace(expected={promising: 0.99, short: 1.0}.get(types, 1.01))
-
-    def placed(types: int, solved: SolvedSet, **room: bool) -> Found:
-        return 1.2 if types == short else 1.8, plan(types, solved, **room)[1]
-
-    sets.programs.estimate = sets.programs.solve = valued  # type: ignore[method-assign]
-    sets.programs.plan = placed  # type: ignore[method-assign]
-    assert tried_of(sets, 12)[0] == short
 
 
 def test_where_the_first_set_has_no_room_its_tables_may_be_whole() -> None:
@@ -480,52 +445,6 @@ def test_all_types_run_early_where_the_program_says_far_less_than_plans_take(ove
     starts = sets.at_once(lambda: over * sets.value(bits(FIRST)))
     assert None in starts  # which goes on until the first run
     assert (next(starts) is None) == (over > FAR)
-
-
-def test_neighbours_come_before_usual_rules_in_full_memory_too_if_programs_say_much(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("sharders.annealing.type_sets.FULL", 0.0)
-
-    def before_rules(best: float) -> set[int]:
-        sets = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams()).sets
-        seen: list[set[int]] = []
-        types = set[int]()
-        begin = sets.tuning.begin
-
-        def noted(rules: Iterable[Parameters]) -> None:
-            seen.append(set(types))
-            begin(rules)
-
-        sets.tuning.begin = noted  # type: ignore[method-assign]
-        for start in sets.at_once(lambda: best):
-            types |= {start.types} if start else set()
-        return seen[-1]
-
-    neighbours = before_rules(0.0) - before_rules(inf)
-    assert len(neighbours) >= 4
-
-
-def test_the_best_neighbours_of_far_better_sets_come_before_usual_rules() -> None:
-    search = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams())
-    sets, first = search.sets, bits(FIRST)
-    second = first ^ sets.singles[-1]
-    third = second ^ sets.singles[0]
-    values = {first: 1.0, second: 0.9, third: 0.8}
-    solve = sets.programs.solve
-
-    def valued(types: int) -> SolvedSet | None:
-        solved = solve(types)
-        return solved and solved._replace(expected=values.get(types, 2.0))
-
-    sets.programs.solve = sets.programs.estimate = valued  # type: ignore[method-assign]
-    starts = sets.at_once(lambda: 1.0)
-    explored = [
-        start.types
-        for start in starts
-        if start and start.plans and start.types in sets.has_room and not start.is_rough
-    ]
-    assert explored[: explored.index(third) + 1][-2:] == [second, third]
 
 
 def test_programs_have_no_large_shards_where_these_make_ranks_uneven() -> None:
