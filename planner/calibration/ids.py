@@ -1,4 +1,4 @@
-"""Ids of a batch: drawn with a Zipf law, hashed over the table, and counted."""
+"""Ids of a batch: drawn with a Zipf law, hashed over the table."""
 
 from typing import Any
 
@@ -9,8 +9,6 @@ _HEAD = 4096
 _MULTIPLIER = 2_654_435_761
 """A prime (Knuth's multiplicative hash): rank times it, modulo the rows, is a permutation unless
 the number of rows is a multiple of it."""
-_BINS = 17
-"""Bins 1, 2, 3-4, 5-8, ... of the paper's reuse histogram."""
 
 
 def draw_ids(num_ids: int, num_embeddings: int, zipf: float, generator: Any) -> Any:  # noqa: ANN401
@@ -38,16 +36,6 @@ def draw_lengths(num_samples: int, pooling_factor: float, generator: Any) -> Any
     device = generator.device
     more = torch.rand(num_samples, generator=generator, device=device) < pooling_factor - whole
     return whole + more.long()
-
-
-def reuse_histogram(ids: Any) -> tuple[int, list[float]]:  # noqa: ANN401 - a tensor
-    """Return the distinct ids, and the share of them in every bin of hits (17 bins, paper)."""
-    if not len(ids):
-        return 0, [0.0] * _BINS
-    _, counts = torch.unique(ids, return_counts=True)
-    bins = torch.ceil(torch.log2(counts.double())).long().clamp_(max=_BINS - 1)
-    shares = torch.bincount(bins, minlength=_BINS).double() / len(counts)
-    return len(counts), [round(share, 6) for share in shares.tolist()]
 
 
 def _integral(low: float, high: float, exponent: float) -> float:

@@ -16,7 +16,7 @@ from costmodel.base.units import Seconds
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Optimizer
 from planner.calibration.device import DeviceUnderTest, Stopwatch, repeated
-from planner.calibration.ids import draw_ids, draw_lengths, reuse_histogram
+from planner.calibration.ids import draw_ids, draw_lengths
 from planner.calibration.points import EmbeddingPoint, TableSet
 from planner.calibration.records import Record, record_of
 from planner.calibration.timing import Timing
@@ -70,9 +70,8 @@ class TableKernel:
         timings = self.timings(point, budget=_BUDGET)
         counts = list(_counted(point, _batch(point, self._device, 0)))
         facts = {
-            "num_lookups": [lookups for lookups, _, _ in counts],
-            "unique_rows": [unique for _, unique, _ in counts],
-            "reuse_histograms": [shares for _, _, shares in counts],
+            "num_lookups": [lookups for lookups, _ in counts],
+            "unique_rows": [unique for _, unique in counts],
             **self._cache_counts(),
         }
         return replace(record_of(point, timings), facts=facts)
@@ -213,8 +212,8 @@ def _batch(point: EmbeddingPoint, device: DeviceUnderTest, seed: int) -> _Batch:
     return _Batch(ids=every_id, offsets=offsets, weights=weights)
 
 
-def _counted(point: EmbeddingPoint, batch: _Batch) -> Iterator[tuple[int, int, list[float]]]:
-    """Yield lookups, distinct rows and reuse histogram of every table."""
+def _counted(point: EmbeddingPoint, batch: _Batch) -> Iterator[tuple[int, int]]:
+    """Yield lookups and distinct rows of every table."""
     ends = batch.offsets[:: point.num_samples].tolist()
     for start, end in pairwise(ends):
-        yield (end - start, *reuse_histogram(batch.ids[start:end]))
+        yield end - start, len(torch.unique(batch.ids[start:end]))

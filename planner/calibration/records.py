@@ -52,7 +52,7 @@ class Record:
     spread: Mapping[str, float] = field(default_factory=dict)
     repeats: int = 1
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What was counted while measuring: distinct rows of the batch, reuse histograms."""
+    """What was counted while measuring: distinct rows of the batch, misses of a cache."""
 
     def line(self) -> str:
         """Return the record as one line of JSON."""

@@ -12,7 +12,7 @@ from costmodel.inputs.distribution import InputDistribution
 from planner.environment.extras import require
 from planner.files.disk import read_text, source_name
 from planner.files.source import parse_yaml
-from planner.files.workload import workload_from_document
+from planner.files.workload import parse_workload, workload_from_document
 from planner.files.workload_text import dump_workload_data, inputs_data
 from planner.inspection.reading import read_samples
 from planner.inspection.samples import FeatureSample, RecordedIds
@@ -280,7 +280,7 @@ def _check_read(written: str, inspection: Inspection) -> None:
 
     """
     try:
-        workload_from_document(parse_yaml(written, inspection.source))
+        parse_workload(written, inspection.source)
     except InputError as error:
         message = "what was counted is no workload: {}"
         problems = [Problem(message=message.format(each.message)) for each in error.problems]

@@ -24,16 +24,3 @@ def test_lengths_have_the_pooling_factor_as_mean() -> None:
         lengths = ids.draw_lengths(20_000, pooling, _generator())
         assert float(lengths.double().mean()) == pytest.approx(pooling, rel=0.05)
         assert int(lengths.max() - lengths.min()) <= 1
-
-
-def test_a_histogram_by_hand() -> None:
-    # 7 once, 8 twice, 9 four times, 10 five times: bins 1, 2, 3-4, 5-8
-    hit = torch.tensor([7, 8, 8, *[9] * 4, *[10] * 5])
-    distinct, shares = ids.reuse_histogram(hit)
-    assert distinct == 4
-    assert shares[:5] == [0.25, 0.25, 0.25, 0.25, 0.0]
-    assert len(shares) == 17
-
-
-def test_no_ids_no_histogram() -> None:
-    assert ids.reuse_histogram(torch.tensor([], dtype=torch.int64)) == (0, [0.0] * 17)
