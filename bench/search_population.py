@@ -38,8 +38,8 @@ from bench.plan_quality import attempt_on, isolated
 from bench.population import HELD_OUT, POPULATION, TUNING, UNEVEN
 from costmodel.base.units import MS, Seconds
 from costmodel.bounds.lower_bound import step_time_bound
-from planner.search.plugins import AUTO
 from planner.files.json_text import dump_json
+from planner.search.plugins import AUTO
 from sharders import SHARDERS
 
 RESULTS = Path(__file__).parent / "results" / "search_population.jsonl"
