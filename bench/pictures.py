@@ -24,7 +24,7 @@ LAYOUT: Mapping[str, tuple[str, ...]] = {
     "simulate": ("views/plan_page.py", "views/plan_charts.py"),
     "compare": ("views/compare_page.py", "views/plan_charts.py"),
     "sweep": ("sweeping/sweep_page.py",),
-    "replay": ("traces/replay/replay_page.py",),
+    "replay": ("traces/replay/replay_page.py", "traces/replay/replay_data.py"),
     "open": ("editing/edit_page.py",),
 }
 """Files in ``planner`` by picture, beside those of all pages."""

@@ -15,7 +15,8 @@ class Panel:
     title: str
     note: str = ""
     chart: Spec | None = None
-    table: Sequence[HtmlColumn] = ()
+    table: Sequence[HtmlColumn] | str = ()
+    """As ``rows_html`` makes it."""
     lines: Sequence[str] = ()
 
 
@@ -63,9 +64,13 @@ def _section(number: int, panel: Panel) -> str:
     if panel.table:
         body += (
             '<input type="search" placeholder="filter rows" aria-label="filter rows">'
-            f'<div class="rows">{html_table(panel.table, most_rows=None)}</div>'
+            f'<div class="rows">{_rows(panel)}</div>'
         )
     return f"<section><h2>{text(panel.title)}</h2>{note}{body}</section>"
+
+
+def _rows(panel: Panel) -> str:
+    return panel.table if isinstance(panel.table, str) else html_table(panel.table, None)
 
 
 STYLE = """

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from planner.show.columns import Column, Quantity, Row
 from planner.show.format import printable
 
 _NOTEBOOK_ROWS = 60
@@ -28,6 +29,28 @@ class HtmlColumn:
         """Return a column of numbers as they are said; None is an empty cell."""
         cells = ["" if value is None else said(value) for value in values]
         return cls(header=header, cells=cells, values=values)
+
+
+def rows_html(
+    columns: Sequence[Column[Row]], rows: Sequence[Row], most_rows: int | None = None
+) -> str:
+    """Return a table; names come from files, and are escaped."""
+    return html_table([_described(each, rows) for each in columns if each.page != ""], most_rows)
+
+
+def _described(column: Column[Row], rows: Sequence[Row]) -> HtmlColumn:
+    values = list(map(column.of, rows))
+    sorts: Sequence[float | None] = ()
+    if column.sorted_by is not None:
+        sorts = list(map(column.sorted_by, rows))
+    elif isinstance(column.said, Quantity) and column.said.is_sorted:
+        sorts = values
+    return HtmlColumn(
+        header=column.page or column.title,
+        cells=[column.none if value is None else column.said(value) for value in values],
+        values=sorts,
+        prose=column.prose,
+    )
 
 
 def html_table(columns: Sequence[HtmlColumn], most_rows: int | None = _NOTEBOOK_ROWS) -> str:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from rich.text import Text
 
+from planner.show.columns import Column as Described
+from planner.show.columns import Row
+
 WARNING, FULL, ASSUMED = "yellow", "red", "yellow"
 """Styles of what deserves a look: waiting and warnings, memory that is nearly full, numbers that
 nobody measured. What they mean is said in words, too."""
@@ -44,8 +47,9 @@ def table_text(
 ) -> Iterator[Text]:
     """Yield the lines of a table, the headers bold and cells in their styles."""
     shown = _fitting(columns, width=width, indent=indent, gap=gap)
+    has_header = any(column.header for column in shown)
     for number, line in enumerate(table(shown, width=width, indent=indent, gap=gap)):
-        row, styled, start = number - 1, Text(line), indent
+        row, styled, start = number - has_header, Text(line), indent
         if row < 0:
             styled.stylize("bold")
         for column in shown:
@@ -55,10 +59,11 @@ def table_text(
         yield styled
 
 
-def titled(title: str, lines: Iterable[str]) -> Iterator[Text]:
-    """Yield a bold title and the lines below it."""
+def titled(title: str, lines: Iterable[Text]) -> Iterator[Text]:
+    """Yield an empty line, a bold title, and the lines below it."""
+    yield Text()
     yield Text(title, style="bold")
-    yield from map(Text, lines)
+    yield from lines
 
 
 def flow(items: Sequence[str], *, width: int, indent: int, gap: int = 4) -> list[str]:
@@ -89,3 +94,26 @@ def _row(columns: Sequence[Column], cells: Sequence[str], gap: str, indent: str)
         space = " " * (column.width - cell_len(cell))
         padded.append(space + cell if column.right else cell + space)
     return (indent + gap.join(padded)).rstrip()
+
+
+def rows_text(
+    columns: Sequence[Described[Row]],
+    rows: Sequence[Row],
+    *,
+    width: int,
+    indent: int = 2,
+    gap: int = 3,
+) -> Iterator[Text]:
+    """Yield the lines of a table."""
+    laid = [
+        Column(
+            header=each.title,
+            cells=each.texts(rows),
+            right=each.is_right,
+            priority=each.priority,
+            styles=[each.style(row) for row in rows] if each.style else (),
+        )
+        for each in columns
+        if each.in_text
+    ]
+    yield from table_text(laid, width=width, indent=indent, gap=gap)

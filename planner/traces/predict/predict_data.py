@@ -1,8 +1,38 @@
-"""A prediction from execution traces as JSON-able data: SI units, the unit in the key."""
+"""What a prediction from execution traces tells: its tables, and JSON (SI, the unit in the key)."""
 
 from typing import Any
 
-from planner.traces.predict.prediction import Prediction
+from planner.show.columns import (
+    CHANGE,
+    COUNT,
+    NUMBER,
+    TIME,
+    Column,
+    Quantity,
+    plain,
+    rows_data,
+    untold,
+)
+from planner.show.format import duration, percent_fine, printable
+from planner.traces.predict.prediction import FamilyTime, Prediction, RankStep, UnknownOperator
+
+RANK_COLUMNS: list[Column[RankStep]] = [
+    Column("Rank", lambda rank: rank.rank, NUMBER, key="rank"),
+    Column("Predicted", lambda rank: rank.predicted, TIME, key="predicted_s"),
+    Column("Measured", lambda rank: rank.measured, Quantity(duration), key="measured_s"),
+    Column("Error", lambda rank: rank.measured and rank.predicted / rank.measured, CHANGE),
+    untold("stages_s", lambda rank: rank.stages),
+]
+FAMILY_COLUMNS: list[Column[FamilyTime]] = [
+    Column("", lambda row: row.family, key="family"),
+    Column("", lambda row: row.count, Quantity("{:,.0f}".format), key="kernels_per_rank"),
+    Column("", lambda row: row.seconds, TIME, key="time_s"),
+]
+UNKNOWN_COLUMNS: list[Column[UnknownOperator]] = [
+    Column("", lambda row: row.name, printable, key="name"),
+    Column("", lambda row: row.count, COUNT, key="count"),
+    Column("", lambda row: row.share, Quantity(percent_fine), key="time_share"),
+]
 
 
 def predict_data(prediction: Prediction) -> dict[str, Any]:
@@ -12,26 +42,10 @@ def predict_data(prediction: Prediction) -> dict[str, Any]:
         "hardware": prediction.hardware,
         "step_time_s": prediction.step_time,
         "measured_step_time_s": prediction.measured,
-        "ranks": [
-            {
-                "rank": rank.rank,
-                "predicted_s": rank.predicted,
-                "measured_s": rank.measured,
-                "stages_s": {stage.value: seconds for stage, seconds in rank.stages.items()},
-            }
-            for rank in prediction.ranks
-        ],
-        "critical_path_s": {
-            stage.value: seconds for stage, seconds in prediction.timeline.breakdown().items()
-        },
-        "families": [
-            {"family": each.family, "kernels_per_rank": each.count, "time_s": each.seconds}
-            for each in prediction.families
-        ],
+        "ranks": rows_data(RANK_COLUMNS, prediction.ranks),
+        "critical_path_s": plain(prediction.timeline.breakdown()),
+        "families": rows_data(FAMILY_COLUMNS, prediction.families),
         "num_kernels": prediction.num_kernels,
         "extrapolated_share": prediction.extrapolated,
-        "unknown_operators": [
-            {"name": each.name, "count": each.count, "time_share": each.share}
-            for each in prediction.unknown
-        ],
+        "unknown_operators": rows_data(UNKNOWN_COLUMNS, prediction.unknown),
     }

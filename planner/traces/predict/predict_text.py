@@ -1,11 +1,14 @@
 """A prediction from execution traces as text."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from rich.text import Text
 
-from planner.show.format import change, count, duration, durations, percent, printable
-from planner.show.layout import Column, table, titled
+from planner.show.columns import part_columns
+from planner.show.format import change, count, duration, percent, percent_fine
+from planner.show.layout import rows_text, titled
+from planner.traces.predict.predict_data import FAMILY_COLUMNS, RANK_COLUMNS, UNKNOWN_COLUMNS
 from planner.traces.predict.prediction import Prediction, RankStep
 
 _MOST_ROWS = 16
@@ -20,22 +23,20 @@ def predict_text(prediction: Prediction, width: int) -> Iterator[Text]:
     yield Text(f"{ranks} · {count(prediction.num_kernels, 'kernel')} · {prediction.hardware}")
     yield Text()
     yield Text(f"  step time   {duration(prediction.step_time)} predicted{_beside(prediction)}")
-    yield Text()
-    yield from titled("  Rank by rank", table(_rank_columns(prediction), width=width, indent=4))
-    yield Text()
+    shown: Sequence[RankStep] = prediction.ranks
+    if len(shown) > _MOST_ROWS:
+        shown = sorted(shown, key=lambda rank: -rank.predicted)[:_MOST_ROWS]
+    columns = RANK_COLUMNS
+    if all(rank.measured is None for rank in shown):
+        columns = [each for each in columns if each.title not in {"Measured", "Error"}]
     path = prediction.timeline.breakdown()
-    stages = [
-        Column(header="", cells=[stage.value.replace("_", " ") for stage in path]),
-        Column(header="", cells=durations(path.values()), right=True),
-        Column(
-            header="", cells=[percent(s / prediction.step_time) for s in path.values()], right=True
-        ),
-    ]
-    lines = table(stages, width=width, indent=4)
-    yield from titled("  Where the step goes (critical path)", lines)
-    yield Text()
-    yield from titled("  Kernels of a rank", table(_families(prediction), width=width, indent=4))
-    yield from map(Text, _doubts(prediction, width))
+    parts = [(stage.value.replace("_", " "), seconds) for stage, seconds in path.items()]
+    stages = part_columns(prediction.step_time)
+    table = partial(rows_text, width=width, indent=4)
+    yield from titled("  Rank by rank", table(columns, shown))
+    yield from titled("  Where the step goes (critical path)", table(stages, parts))
+    yield from titled("  Kernels of a rank", table(FAMILY_COLUMNS, prediction.families))
+    yield from _doubts(prediction, width)
 
 
 def _beside(prediction: Prediction) -> str:
@@ -46,54 +47,18 @@ def _beside(prediction: Prediction) -> str:
     return f", {duration(measured)} in the profiler traces ({error})"
 
 
-def _rank_columns(prediction: Prediction) -> list[Column]:
-    ranks: Sequence[RankStep] = prediction.ranks
-    if len(ranks) > _MOST_ROWS:
-        ranks = sorted(ranks, key=lambda rank: -rank.predicted)[:_MOST_ROWS]
-    columns = [
-        Column(header="Rank", cells=[str(rank.rank) for rank in ranks], right=True),
-        Column(header="Predicted", cells=durations(rank.predicted for rank in ranks), right=True),
-    ]
-    if any(rank.measured is not None for rank in ranks):
-        measured = ["" if r.measured is None else duration(r.measured) for r in ranks]
-        errors = ["" if r.measured is None else change(r.predicted / r.measured) for r in ranks]
-        columns += [
-            Column(header="Measured", cells=measured, right=True),
-            Column(header="Error", cells=errors, right=True),
-        ]
-    return columns
-
-
-def _families(prediction: Prediction) -> list[Column]:
-    rows = prediction.families
-    return [
-        Column(header="", cells=[row.family for row in rows]),
-        Column(header="", cells=[f"{row.count:,.0f}" for row in rows], right=True),
-        Column(header="", cells=durations(row.seconds for row in rows), right=True),
-    ]
-
-
-def _doubts(prediction: Prediction, width: int) -> Iterator[str]:
+def _doubts(prediction: Prediction, width: int) -> Iterator[Text]:
     """Say what no model knows, and what lies outside what was measured."""
     if prediction.extrapolated >= _SMALLEST_SHARE:
         share = percent(prediction.extrapolated)
-        yield ""
-        yield f"  {share} of the kernel time is outside the sizes that were measured"
+        yield Text()
+        yield Text(f"  {share} of the kernel time is outside the sizes that were measured")
     if not prediction.unknown:
         return
-    calls = sum(each.count for each in prediction.unknown)
-    share = f"{100 * sum(each.share for each in prediction.unknown):.1f}%"
-    yield ""
-    yield f"  {count(calls, 'call')} no model knows, {share} of the kernel time by their bytes:"
-    shown = prediction.unknown[:_MOST_ROWS]
-    yield from table(
-        [
-            Column(header="", cells=[printable(each.name) for each in shown]),
-            Column(header="", cells=[f"{each.count:,}" for each in shown], right=True),
-            Column(header="", cells=[f"{100 * each.share:.1f}%" for each in shown], right=True),
-        ],
-        width=width,
-        indent=4,
-    )
+    calls = count(sum(each.count for each in prediction.unknown), "call")
+    share = percent_fine(sum(each.share for each in prediction.unknown))
+    yield Text()
+    yield Text(f"  {calls} no model knows, {share} of the kernel time by their bytes:")
+    yield from rows_text(UNKNOWN_COLUMNS, prediction.unknown[:_MOST_ROWS], width=width, indent=4)
     if len(prediction.unknown) > _MOST_ROWS:
-        yield "    and more: see --json"
+        yield Text("    and more: see --json")

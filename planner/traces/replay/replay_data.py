@@ -1,17 +1,68 @@
-"""A replay as JSON-able data: SI units, the unit in the key."""
+"""What a replay tells: the tables of its text and page, and JSON (SI, the unit in the key)."""
 
 from typing import Any
 
-from planner.traces.replay.breakdown import Breakdown, bound
+from costmodel.base.units import Seconds
+from planner.show.columns import CHANGE, NUMBER, SHARE, TIME, Column, fields_data, rows_data, times
+from planner.show.format import printable
+from planner.traces.replay.breakdown import Breakdown, PathPart, Stretch, bound
 from planner.traces.replay.importing import ImportedRun
-from planner.traces.replay.modes import Replay
+from planner.traces.replay.modes import Replay, StepTime
 from planner.traces.replay.rank_graph import WaitEdge
-from planner.traces.replay.replay_report import ReplayReport
+from planner.traces.replay.replay_report import Answer, ReplayReport
+
+_NAME_WIDTH = 36
+"""Letters of a kernel's name in text."""
+
+
+def step_columns(longest: Seconds = 0.0) -> list[Column[StepTime]]:
+    """Return the columns of steps beside measured ones."""
+    return [
+        Column("Step", lambda step: step.step, NUMBER, key="step"),
+        Column("Rank", lambda step: step.rank, NUMBER, key="rank"),
+        Column("Measured", lambda step: step.measured, times(longest), key="measured_s"),
+        Column("Simulated", lambda step: step.simulated, times(longest), key="simulated_s"),
+        Column("Error", lambda step: 1 + step.error, CHANGE),
+    ]
+
+
+def path_columns(total: Seconds) -> list[Column[PathPart]]:
+    """Return the columns of the critical path by category."""
+    return [
+        Column("", lambda part: part.category, key="category"),
+        Column("", lambda part: part.seconds, TIME, key="time_s"),
+        Column("", lambda part: part.seconds / total, SHARE),
+        Column("", lambda part: part.rank, "rank {}".format, key="rank"),
+        Column("", lambda part: bound(part.category), "by {}".format, key="bound_by"),
+    ]
+
+
+STRETCH_COLUMNS: list[Column[Stretch]] = [
+    Column("At", lambda part: part.start, TIME, key="start_s"),
+    Column("Took", lambda part: part.seconds, TIME, key="time_s"),
+    Column("Rank", lambda part: part.rank, NUMBER, key="rank"),
+    Column("Where", lambda part: part.resource, key="resource", in_text=False),
+    Column("What", lambda part: part.category, key="category"),
+    Column("Bound by", lambda part: bound(part.category), key="bound_by"),
+    Column("Most of it in", lambda part: printable(part.longest)[:_NAME_WIDTH], page=""),
+    Column("Most of it in", lambda part: part.longest, key="longest", in_text=False, prose=True),
+]
+"""Those of the critical path in order."""
+
+
+def answer_columns(step_time: Seconds) -> list[Column[Answer]]:
+    """Return the columns of answers to what-if questions."""
+    return [
+        Column("", lambda answer: answer.change, page="Change"),
+        Column("", lambda answer: answer.replay.step_time, times(step_time), page="Step"),
+        Column("", lambda answer: answer.replay.step_time / step_time, CHANGE, page="Against now"),
+        Column("Assumed", lambda each: "; ".join(each.assumptions), in_text=False, prose=True),
+    ]
 
 
 def replay_data(report: ReplayReport) -> dict[str, Any]:
     """Return a replay as plain data."""
-    run = report.run
+    run, now = report.run, report.replay.step_time
     return {
         "traces": report.source,
         **_times(report.replay),
@@ -29,7 +80,7 @@ def replay_data(report: ReplayReport) -> dict[str, Any]:
             {
                 "change": answer.change,
                 **_times(answer.replay),
-                "speedup": _speedup(report.replay, answer.replay),
+                "speedup": now / answer.replay.step_time if answer.replay.step_time else None,
                 "assumptions": list(answer.assumptions),
             }
             for answer in report.answers
@@ -52,73 +103,24 @@ def _edge(run: ImportedRun, edge: WaitEdge) -> dict[str, Any]:
     }
 
 
-def _speedup(before: Replay, after: Replay) -> float | None:
-    return before.step_time / after.step_time if after.step_time else None
-
-
 def _times(replay: Replay) -> dict[str, Any]:
+    measured, simulated = replay.measured_makespan, replay.simulated_makespan
     return {
         "mode": replay.mode.value,
         "step_time_s": replay.step_time,
         "measured_step_time_s": replay.measured_step_time,
-        "makespan": {
-            "measured_s": replay.measured_makespan,
-            "simulated_s": replay.simulated_makespan,
-        },
-        "steps": [
-            {
-                "rank": step.rank,
-                "step": step.step,
-                "measured_s": step.measured,
-                "simulated_s": step.simulated,
-            }
-            for step in replay.steps
-        ],
+        "makespan": {"measured_s": measured, "simulated_s": simulated},
+        "steps": rows_data(step_columns(), replay.steps),
     }
 
 
-def _breakdown(breakdown: Breakdown) -> dict[str, Any]:
+def _breakdown(found: Breakdown) -> dict[str, Any]:
+    unit = {name: f"{name}_s" for name in ("busy", "waiting", "idle", "hidden", "exposed")}
     return {
-        "streams": [
-            {
-                "rank": use.rank,
-                "stream": use.stream,
-                "busy_s": dict(use.busy),
-                "waiting_s": use.waiting,
-                "idle_s": use.idle,
-            }
-            for use in breakdown.streams
-        ],
-        "communication": [
-            {
-                "rank": each.rank,
-                "hidden_s": each.hidden,
-                "exposed_s": each.exposed,
-                "waiting_s": each.waiting,
-            }
-            for each in breakdown.communication
-        ],
-        "critical_path": [
-            {
-                "category": part.category,
-                "time_s": part.seconds,
-                "rank": part.rank,
-                "bound_by": bound(part.category).value,
-            }
-            for part in breakdown.path
-        ],
-        "critical_path_in_order": [
-            {
-                "start_s": part.start,
-                "time_s": part.seconds,
-                "rank": part.rank,
-                "resource": part.resource,
-                "category": part.category,
-                "bound_by": bound(part.category).value,
-                "longest": part.longest,
-            }
-            for part in breakdown.stretches
-        ],
-        "bound_by": {name.value: share for name, share in breakdown.bounds.items()},
-        "host_bound": breakdown.host_bound,
+        "streams": [fields_data(use, **unit) for use in found.streams],
+        "communication": [fields_data(each, **unit) for each in found.communication],
+        "critical_path": rows_data(path_columns(found.path_time), found.path),
+        "critical_path_in_order": rows_data(STRETCH_COLUMNS, found.stretches),
+        "bound_by": {name.value: share for name, share in found.bounds.items()},
+        "host_bound": found.host_bound,
     }

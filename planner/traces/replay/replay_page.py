@@ -1,20 +1,20 @@
 """A replay as a page: steps beside measured ones, streams, timeline, critical path, what-ifs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from costmodel.base.units import MS, Seconds
+from costmodel.base.units import MS
 from costmodel.step.graph import Node, NodeKind
 from costmodel.step.timeline import Timeline
 from planner.pages.charts import Spec, field, spec
 from planner.pages.document import Panel, html_page
-from planner.pages.tables import HtmlColumn
+from planner.pages.tables import rows_html
 from planner.pages.timelines import ROW, WAITING, TimelineStyle, color, said, timeline_spec
 from planner.show.format import change, duration, percent, percent_fine
-from planner.traces.replay.breakdown import Breakdown, Stretch, bound
+from planner.traces.replay.breakdown import Breakdown
 from planner.traces.replay.classify import Category, category
-from planner.traces.replay.modes import StepTime
-from planner.traces.replay.replay_report import Answer, ReplayReport
+from planner.traces.replay.replay_data import STRETCH_COLUMNS, answer_columns, step_columns
+from planner.traces.replay.replay_report import ReplayReport
 
 MOST_RANKS = 8
 LEAST_SHARE = 2e-4
@@ -83,10 +83,14 @@ def _panels(report: ReplayReport) -> Iterator[Panel]:
             chart=_timeline(timeline),
         )
     if found is not None:
-        yield Panel(title="The critical path in order", table=_stretches(found.stretches))
+        yield Panel(
+            title="The critical path in order", table=rows_html(STRETCH_COLUMNS, found.stretches)
+        )
     if report.answers:
-        yield Panel(title="What if", table=_answers(report.answers, report.replay.step_time))
-    yield Panel(title="Step by step", lines=report.run.notes, table=_steps(report.replay.steps))
+        columns = answer_columns(report.replay.step_time)
+        yield Panel(title="What if", table=rows_html(columns, report.answers))
+    steps = rows_html(step_columns(), report.replay.steps)
+    yield Panel(title="Step by step", lines=report.run.notes, table=steps)
 
 
 def _streams_spec(found: Breakdown) -> Spec:
@@ -124,39 +128,3 @@ def _part(node: Node) -> str:
     if node.kind is NodeKind.HOST:
         return Category.HOST
     return category(node.name, node.kind, node.stage)
-
-
-def _stretches(parts: Sequence[Stretch]) -> list[HtmlColumn]:
-    return [
-        HtmlColumn.of_values("At", [part.start for part in parts], duration),
-        HtmlColumn.of_values("Took", [part.seconds for part in parts], duration),
-        HtmlColumn(header="Rank", cells=[str(part.rank) for part in parts]),
-        HtmlColumn(header="Where", cells=[part.resource for part in parts]),
-        HtmlColumn(header="What", cells=[part.category for part in parts]),
-        HtmlColumn(header="Bound by", cells=[bound(part.category) for part in parts]),
-        HtmlColumn(header="Most of it in", cells=[part.longest for part in parts], prose=True),
-    ]
-
-
-def _answers(answers: Sequence[Answer], step_time: Seconds) -> list[HtmlColumn]:
-    times = [answer.replay.step_time for answer in answers]
-    return [
-        HtmlColumn(header="Change", cells=[answer.change for answer in answers]),
-        HtmlColumn.of_values("Step", times, duration),
-        HtmlColumn(header="Against now", cells=[change(time / step_time) for time in times]),
-        HtmlColumn(
-            header="Assumed", cells=["; ".join(each.assumptions) for each in answers], prose=True
-        ),
-    ]
-
-
-def _steps(steps: Sequence[StepTime]) -> list[HtmlColumn]:
-    return [
-        HtmlColumn(header="Step", cells=[str(step.step) for step in steps]),
-        HtmlColumn(header="Rank", cells=[str(step.rank) for step in steps]),
-        HtmlColumn.of_values("Measured", [step.measured for step in steps], duration),
-        HtmlColumn.of_values("Simulated", [step.simulated for step in steps], duration),
-        HtmlColumn.of_values(
-            "Error", [step.error for step in steps], lambda error: change(1 + error)
-        ),
-    ]

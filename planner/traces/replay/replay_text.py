@@ -4,19 +4,24 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from costmodel.base.units import MS, US, Seconds
-from planner.show.format import change, count, duration, durations, percent, printable
-from planner.show.layout import Column, table, titled
-from planner.traces.replay.breakdown import CATEGORIES, Breakdown, StreamUse, bound
+from costmodel.base.units import MS, US
+from planner.show.columns import NUMBER, Column, Quantity
+from planner.show.format import change, count, duration, percent
+from planner.show.layout import rows_text, titled
+from planner.traces.replay.breakdown import CATEGORIES, Breakdown, CommunicationTimes, StreamUse
 from planner.traces.replay.classify import Category
 from planner.traces.replay.modes import Replay, StepTime
+from planner.traces.replay.replay_data import (
+    STRETCH_COLUMNS,
+    answer_columns,
+    path_columns,
+    step_columns,
+)
 from planner.traces.replay.replay_report import Answer, ReplayReport
 
 _MOST_ROWS = 24
 """Steps and streams listed one by one."""
 _MOST_STRETCHES = 10
-_NAME_WIDTH = 36
-"""Letters of a kernel's name."""
 _MAIN_STREAMS = ("compute", "collectives")
 _NAMES = {
     "graph": "the planner's simulator",
@@ -28,14 +33,13 @@ _NAMES = {
 def replay_text(report: ReplayReport, width: int) -> Iterator[Text]:
     """Yield the lines of a replay."""
     yield from map(Text, _headline(report))
-    yield Text()
-    yield from titled("  Step by step", table(_step_columns(report.replay), width=width))
+    steps = _shown_steps(report.replay)
+    longest = max(max(step.measured, step.simulated) for step in steps)
+    yield from titled("  Step by step", rows_text(step_columns(longest), steps, width=width))
     if report.breakdown is not None:
         yield from _breakdown_text(report.breakdown, width)
     if report.answers:
-        yield Text()
-        yield Text("  What if", style="bold")
-        yield from map(Text, _answer_lines(report.replay, report.answers, width))
+        yield from titled("  What if", _answers_text(report.replay, report.answers, width))
 
 
 def _headline(report: ReplayReport) -> Iterator[str]:
@@ -63,55 +67,41 @@ def _share(error: float) -> str:
     return f"{100 * error:.2f}%"
 
 
-def _step_columns(replay: Replay) -> list[Column]:
+def _shown_steps(replay: Replay) -> list[StepTime]:
     """Return every step, or where there are many those that are furthest off."""
     steps: Sequence[StepTime] = replay.steps
     if len(steps) > _MOST_ROWS:
         steps = sorted(steps, key=lambda step: -abs(step.error))[:_MOST_ROWS]
-    steps = sorted(steps, key=lambda step: (step.step, step.rank))
-    longest = max(max(step.measured, step.simulated) for step in steps)
-    return [
-        Column(header="Step", cells=[str(step.step) for step in steps], right=True),
-        Column(header="Rank", cells=[str(step.rank) for step in steps], right=True),
-        Column(
-            header="Measured", cells=durations((s.measured for s in steps), longest), right=True
-        ),
-        Column(
-            header="Simulated", cells=durations((s.simulated for s in steps), longest), right=True
-        ),
-        Column(header="Error", cells=[change(1 + step.error) for step in steps], right=True),
-    ]
+    return sorted(steps, key=lambda step: (step.step, step.rank))
 
 
-def _breakdown_text(breakdown: Breakdown, width: int) -> Iterator[Text]:
-    merged = _merged(breakdown.streams)
+def _breakdown_text(found: Breakdown, width: int) -> Iterator[Text]:
+    merged = _merged(found.streams)
     uses = merged[:_MOST_ROWS]
-    unit, name = _unit(max(max([*use.busy.values(), use.waiting]) for use in uses))
-    yield Text()
-    lines = table(_stream_columns(uses, unit), width=width, gap=2)
-    yield from titled(f"  Where the time goes, from the first event to the last, in {name}", lines)
+    largest = max(max([*use.busy.values(), use.waiting]) for use in uses)
+    unit, name = (MS, "ms") if largest >= MS else (US, "us")
+    amount = Quantity(lambda seconds: f"{seconds / unit:,.2f}" if seconds else "")
+    title = f"  Where the time goes, from the first event to the last, in {name}"
+    yield from titled(title, rows_text(_stream_columns(uses, amount), uses, width=width, gap=2))
     if len(merged) > _MOST_ROWS:
         yield Text("  and more: see --json")
-    yield Text()
-    yield from titled(
-        f"  Communication in {name}, once all ranks have joined",
-        table(_communication_columns(breakdown, unit), width=width),
-    )
-    yield Text()
-    shares = ", ".join(f"{name} {percent(share)}" for name, share in breakdown.bounds.items())
-    yield from titled(
-        f"  Critical path of the last step, bound by {shares}",
-        table(_path_columns(breakdown), width=width, indent=4),
-    )
-    yield Text()
-    yield from titled(
-        "  Its longest stretches, in order",
-        table(_stretch_columns(breakdown), width=width, indent=4),
-    )
-
-
-def _unit(largest: Seconds) -> tuple[Seconds, str]:
-    return (MS, "ms") if largest >= MS else (US, "us")
+    communication: list[Column[CommunicationTimes]] = [
+        Column("Rank", lambda row: row.rank, NUMBER),
+        Column("Hidden", lambda row: row.hidden, amount),
+        Column("Exposed", lambda row: row.exposed, amount),
+        Column("Waiting for other ranks", lambda row: row.waiting, amount),
+    ]
+    title = f"  Communication in {name}, once all ranks have joined"
+    rows = found.communication[:_MOST_ROWS]
+    yield from titled(title, rows_text(communication, rows, width=width))
+    shares = ", ".join(f"{name} {percent(share)}" for name, share in found.bounds.items())
+    title = f"  Critical path of the last step, bound by {shares}"
+    path = rows_text(path_columns(found.path_time), found.path, width=width, indent=4)
+    yield from titled(title, path)
+    longest = sorted(found.stretches, key=lambda part: -part.seconds)[:_MOST_STRETCHES]
+    parts = sorted(longest, key=lambda part: part.start)
+    stretches = rows_text(STRETCH_COLUMNS, parts, width=width, indent=4)
+    yield from titled("  Its longest stretches, in order", stretches)
 
 
 def _merged(streams: Sequence[StreamUse]) -> list[StreamUse]:
@@ -133,26 +123,17 @@ def _merged(streams: Sequence[StreamUse]) -> list[StreamUse]:
     return merged
 
 
-def _stream_columns(uses: Sequence[StreamUse], unit: Seconds) -> list[Column]:
-    used = [name for name in CATEGORIES if any(name in use.busy for use in uses)]
-    numbers = [
-        *((_short(name), [use.busy.get(name, 0.0) for use in uses]) for name in used),
-        ("Waiting", [use.waiting for use in uses]),
-        ("Idle", [use.idle for use in uses]),
-    ]
+def _stream_columns(uses: Sequence[StreamUse], amount: Quantity) -> list[Column[StreamUse]]:
+    def busy(category: Category) -> Column[StreamUse]:
+        return Column(_short(category), lambda use: use.busy.get(category, 0.0), amount)
+
     return [
-        Column(header="Rank", cells=[str(use.rank) for use in uses], right=True),
-        Column(header="Stream", cells=[use.stream for use in uses]),
-        *_number_columns(numbers, unit),
+        Column("Rank", lambda use: use.rank, NUMBER),
+        Column("Stream", lambda use: use.stream),
+        *(busy(each) for each in CATEGORIES if any(each in use.busy for use in uses)),
+        Column("Waiting", lambda use: use.waiting, amount),
+        Column("Idle", lambda use: use.idle, amount),
     ]
-
-
-def _number_columns(
-    numbers: Sequence[tuple[str, Sequence[Seconds]]], unit: Seconds
-) -> Iterator[Column]:
-    for header, values in numbers:
-        cells = [f"{value / unit:,.2f}" if value else "" for value in values]
-        yield Column(header=header, cells=cells, right=True)
 
 
 def _short(category: Category) -> str:
@@ -160,65 +141,12 @@ def _short(category: Category) -> str:
     return short.get(category, category.capitalize())
 
 
-def _communication_columns(breakdown: Breakdown, unit: Seconds) -> list[Column]:
-    rows = breakdown.communication[:_MOST_ROWS]
-    columns = (
-        ("Hidden", [row.hidden for row in rows]),
-        ("Exposed", [row.exposed for row in rows]),
-        ("Waiting for other ranks", [row.waiting for row in rows]),
-    )
-    ranks = [str(row.rank) for row in rows]
-    return [Column(header="Rank", cells=ranks, right=True), *_number_columns(columns, unit)]
-
-
-def _path_columns(breakdown: Breakdown) -> list[Column]:
-    parts = breakdown.path
-    return [
-        Column(header="", cells=[part.category for part in parts]),
-        Column(header="", cells=durations(part.seconds for part in parts), right=True),
-        Column(
-            header="",
-            cells=[percent(part.seconds / breakdown.path_time) for part in parts],
-            right=True,
-        ),
-        Column(
-            header="",
-            cells=["" if part.rank is None else f"rank {part.rank}" for part in parts],
-        ),
-        Column(header="", cells=[f"by {bound(part.category)}" for part in parts]),
-    ]
-
-
-def _stretch_columns(breakdown: Breakdown) -> list[Column]:
-    longest = sorted(breakdown.stretches, key=lambda part: -part.seconds)[:_MOST_STRETCHES]
-    parts = sorted(longest, key=lambda part: part.start)
-    names = [printable(part.longest)[:_NAME_WIDTH] for part in parts]
-    return [
-        Column(header="At", cells=durations(part.start for part in parts), right=True),
-        Column(header="Took", cells=durations(part.seconds for part in parts), right=True),
-        Column(header="Rank", cells=[str(part.rank) for part in parts], right=True),
-        Column(header="What", cells=[part.category for part in parts]),
-        Column(header="Bound by", cells=[bound(part.category) for part in parts]),
-        Column(header="Most of it in", cells=names),
-    ]
-
-
-def _answer_lines(replay: Replay, answers: Sequence[Answer], width: int) -> Iterator[str]:
-    times = [answer.replay.step_time for answer in answers]
-    lines = table(
-        [
-            Column(header="", cells=[answer.change for answer in answers]),
-            Column(header="", cells=durations(times, replay.step_time), right=True),
-            Column(
-                header="", cells=[change(time / replay.step_time) for time in times], right=True
-            ),
-        ],
-        width=width,
-        indent=4,
-    )
+def _answers_text(replay: Replay, answers: Sequence[Answer], width: int) -> Iterator[Text]:
+    lines = rows_text(answer_columns(replay.step_time), answers, width=width, indent=4)
     common = set.intersection(*(set(answer.assumptions) for answer in answers))
     for line, answer in zip(lines, answers, strict=True):
         yield line
-        yield from (f"      assumes {text}" for text in answer.assumptions if text not in common)
-    shared = [text for text in answers[0].assumptions if text in common]
-    yield from (f"    assumed: {text}" for text in shared)
+        own = (text for text in answer.assumptions if text not in common)
+        yield from (Text(f"      assumes {text}") for text in own)
+    shared = (text for text in answers[0].assumptions if text in common)
+    yield from (Text(f"    assumed: {text}") for text in shared)
