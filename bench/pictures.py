@@ -23,7 +23,7 @@ LAYOUT: Mapping[str, tuple[str, ...]] = {
     "explain": ("views/plan_page.py", "views/plan_charts.py", "views/decision_charts.py"),
     "simulate": ("views/plan_page.py", "views/plan_charts.py"),
     "compare": ("views/compare_page.py", "views/plan_charts.py"),
-    "sweep": ("sweeping/sweep_page.py",),
+    "sweep": ("sweeping/sweep_page.py", "sweeping/sweep_data.py"),
     "replay": ("traces/replay/replay_page.py", "traces/replay/replay_data.py"),
     "open": ("editing/edit_page.py",),
 }

@@ -37,6 +37,16 @@ def field(name: str, title: str, kind: str = "quantitative", **more: Any) -> dic
     return {"field": name, "type": kind, "title": title, **more}
 
 
+def layer(mark: object, **encoding: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
+    """Return marks, and what they show, as a part of a chart."""
+    return {"mark": mark, "encoding": encoding}
+
+
+def tooltip(**titles: str) -> list[dict[str, Any]]:
+    """Return what is told of a mark: columns under their titles, as they are."""
+    return [field(name, title, "nominal") for name, title in titles.items()]
+
+
 def chart(drawn: Spec) -> Chart:
     """Return a specification as a chart of Altair's, which notebooks show.
 

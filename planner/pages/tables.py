@@ -7,7 +7,7 @@ from html import escape
 from planner.show.columns import Column, Quantity, Row
 from planner.show.format import printable
 
-_NOTEBOOK_ROWS = 60
+NOTEBOOK_ROWS = 60
 """A notebook keeps what it shows in its file."""
 
 
@@ -53,7 +53,7 @@ def _described(column: Column[Row], rows: Sequence[Row]) -> HtmlColumn:
     )
 
 
-def html_table(columns: Sequence[HtmlColumn], most_rows: int | None = _NOTEBOOK_ROWS) -> str:
+def html_table(columns: Sequence[HtmlColumn], most_rows: int | None = NOTEBOOK_ROWS) -> str:
     """Return a table; names come from files, and are escaped."""
     num_rows = len(columns[0].cells)
     shown = num_rows if most_rows is None else min(num_rows, most_rows)

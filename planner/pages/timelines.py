@@ -7,7 +7,7 @@ from typing import Any
 from costmodel.base.units import MS, Seconds
 from costmodel.step.graph import Node, NodeKind, Resource
 from costmodel.step.timeline import Timeline
-from planner.pages.charts import Spec, field, spec
+from planner.pages.charts import Spec, field, spec, tooltip
 from planner.show.format import duration
 
 ROW = 15
@@ -21,11 +21,6 @@ def color(names: set[str], colors: Mapping[str, str], **more: Any) -> dict[str, 
     shown = {name: each for name, each in colors.items() if name in names}
     scale = {"domain": list(shown), "range": list(shown.values())}
     return field("part", "", "nominal", scale=scale, sort=scale["domain"], **more)
-
-
-def said(*fields: tuple[str, str]) -> list[dict[str, Any]]:
-    """Return a tooltip: some fields under their titles, and the time."""
-    return [field(name, title, "nominal") for name, title in (*fields, ("text", "time"))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +56,9 @@ def timeline_spec(timeline: Timeline, ranks: Sequence[int], style: TimelineStyle
             "x2": {"field": "end"},
             "color": color({row["part"] for row in rows}, style.colors),
             "stroke": {"condition": {"test": "datum.critical", "value": "#000"}, "value": None},
-            "tooltip": [
-                *said(("name", "work"), ("part", "stage"), ("row", "rank and stream")),
-                field("after", "waited for", "nominal"),
-            ],
+            "tooltip": tooltip(
+                name="work", part="stage", row="rank and stream", text="time", after="waited for"
+            ),
         },
     )
 

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import partial
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from costmodel.base.units import Seconds
-from planner.show.format import change, duration, durations, memories, memory, percent, rate
+from planner.show.format import change, duration, durations, memories, memory, percent, rate, span
 
 Row = TypeVar("Row")
 
@@ -41,6 +42,9 @@ TIME, MEMORY, RATE, SHARE = (
 )
 CHANGE = Quantity(change)
 """Of ratios: 1.067 is ``+6.7%``."""
+SPAN = Quantity(span, is_sorted=False)
+ERROR = Quantity(lambda error: change(1 + error))
+"""Relative and signed: 0.067 is ``+6.7%``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +96,9 @@ def part_columns(total: Seconds) -> list[Column[tuple[str, Seconds]]]:
     ]
 
 
-def untold(key: str, of: Callable[[Row], Any]) -> Column[Row]:
-    """Return a column that only JSON has."""
-    return Column("", of, key=key, page="", in_text=False)
+def untold(key: str, of: Callable[[Row], Any] | None = None) -> Column[Row]:
+    """Return a column that only JSON has: of what has that name, unless told otherwise."""
+    return Column("", of or attrgetter(key), key=key, page="", in_text=False)
 
 
 def rows_data(columns: Sequence[Column[Row]], rows: Iterable[Row]) -> list[dict[str, Any]]:

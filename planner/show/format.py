@@ -17,6 +17,7 @@ from costmodel.base.units import (
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 """Block characters: a bar may end in any eighth of a column."""
+_SURE = 0.99
 _ROUNDED: Seconds = 1e-12
 """Less than this of a step is what rounding leaves of differences."""
 
@@ -124,3 +125,16 @@ def signed_duration(seconds: Seconds) -> str:
     if abs(seconds) < _ROUNDED:
         return "0 us"
     return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}"
+
+
+def span(interval: tuple[Seconds, Seconds]) -> str:
+    """Return an interval with one unit: ``5.40 - 6.60 ms``."""
+    low, high = durations(interval)
+    return f"{low.rsplit(' ', 1)[0]} - {high}"
+
+
+def odds(probability: float) -> str:
+    """Return a probability that comes from samples: never quite 0% or 100%."""
+    if probability > _SURE:
+        return f">{percent(_SURE)}"
+    return f"<{percent(1 - _SURE)}" if probability < 1 - _SURE else percent(probability)

@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from costmodel.base.limits import MOST_ACCUMULATED, MOST_BYTES, MOST_RANKS, MOST_SAMPLES
 from planner.files.disk import file_error, read_text
 from planner.files.json_text import dump_json
+from planner.show.columns import rows_data
 from planner.sweeping.points import Sweep, SweepPoint
-from planner.sweeping.sweep_data import SCHEMA_VERSION, notes_data, point_data, sweep_data
+from planner.sweeping.sweep_data import SCHEMA_VERSION, notes_data, point_columns, sweep_data
 
 FILE = "sweep.json"
 _Time = Annotated[float, Field(gt=0, lt=1e9)]
@@ -118,6 +119,6 @@ def sweep_text_file(sweep: Sweep, known: Mapping[str, SweepPoint]) -> str:
     data = {
         **sweep_data(sweep),
         "notes": notes_data((*sweep.points, *others)),
-        "others": [point_data(point, on_front=False) for point in others],
+        "others": rows_data(point_columns(sweep), others),
     }
     return dump_json(data, indent=1) + "\n"

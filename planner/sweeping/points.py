@@ -164,5 +164,4 @@ class Sweep:
         return shown(object, "planner.pages.charts:chart", scaling)
 
     def _repr_html_(self) -> str:
-        columns = shown(list, "planner.sweeping.sweep_page:sweep_columns", self)
-        return shown(str, "planner.pages.tables:html_table", columns)
+        return shown(str, "planner.sweeping.sweep_page:sweep_table", self)

@@ -1,58 +1,92 @@
-"""Sweeps as plain data and as CSV: SI units, the unit in the key."""
+"""What a sweep tells of its points: the table of text and page, JSON and CSV, SI units in keys."""
 
 import csv
 import io
 from collections.abc import Iterable
 from typing import Any
 
+from planner.show.columns import (
+    COUNT,
+    RATE,
+    SHARE,
+    SPAN,
+    TIME,
+    Column,
+    Quantity,
+    rows_data,
+    untold,
+)
+from planner.show.format import memory, significant
 from planner.sweeping.points import Sweep, SweepPoint, by_note
 
 SCHEMA_VERSION = 1
+MARK = "*"
+"""Of points on the front."""
+
+
+def cost_unit(sweep: Sweep) -> str:
+    """Return what cost is counted in."""
+    return f"{'cost' if sweep.is_priced else 'GPU-hours'} per million samples"
+
+
+def point_columns(sweep: Sweep) -> list[Column[SweepPoint]]:
+    """Return the columns of points, in the order of JSON and CSV."""
+    front, unit = set(sweep.front), cost_unit(sweep)
+    short, unit = ("Cost", unit.capitalize()) if sweep.is_priced else ("GPU-h", unit)
+    return [
+        Column("", lambda p: MARK if p in front else "", page="Front"),
+        Column("Hardware", lambda p: p.hardware, key="hardware"),
+        Column("GPUs", lambda p: p.world_size, COUNT, key="world_size"),
+        untold("num_nodes"),
+        Column(
+            "Batch/GPU", lambda p: p.local_batch_size, COUNT, key="local_batch_size",
+            page="Samples per GPU",
+        ),
+        untold("gradient_accumulation_steps"),
+        untold("global_batch_size"),
+        Column(
+            "Step time", lambda p: p.step_time, TIME, key="expected_step_time_s",
+            none="no plan",
+        ),
+        Column("90% interval", lambda p: p.interval, SPAN, priority=3),
+        untold("step_time_low_s", lambda p: p.interval and p.interval[0]),
+        untold("step_time_high_s", lambda p: p.interval and p.interval[1]),
+        untold("gap"),
+        Column("Samples/s", lambda p: p.samples_per_second or None, RATE, key="samples_per_s"),
+        untold("price_per_gpu_hour", lambda p: p.price),
+        Column(
+            f"{short}/M samples", lambda p: p.cost_per_million_samples,
+            Quantity(significant), key="cost_per_million_samples", page=unit,
+        ),
+        untold("on_front", lambda p: p in front),
+        Column("Above bound", lambda p: p.gap, SHARE, page="", priority=4),
+        Column(
+            "Peak memory", lambda p: p.peak_memory_bytes, Quantity(memory),
+            key="peak_memory_bytes", none="-", priority=2,
+        ),
+        untold("usable_memory_bytes", lambda p: p.usable_bytes),
+        untold("sharder"),
+        Column("Why no plan", lambda p: p.reason, key="reason", in_text=False),
+        untold("plan_file"),
+        untold("key"),
+    ]  # fmt: skip
 
 
 def sweep_data(sweep: Sweep) -> dict[str, Any]:
     """Return a sweep as plain data."""
-    front = set(sweep.front)
     return {
         "schema_version": SCHEMA_VERSION,
         "workload_name": sweep.workload,
         "num_tables": sweep.num_tables,
         "cost_unit": "price" if sweep.is_priced else "gpu_hours",
         "notes": notes_data(sweep.points),
-        "points": [point_data(point, on_front=point in front) for point in sweep.points],
+        "points": rows_data(point_columns(sweep), sweep.points),
     }
 
 
 def notes_data(points: Iterable[SweepPoint]) -> dict[str, list[str]]:
     """Return what the reader is to be warned of, and the keys of the points that it is for."""
     return {note: [point.key for point in some] for note, some in by_note(points).items()}
-
-
-def point_data(point: SweepPoint, *, on_front: bool) -> dict[str, Any]:
-    """Return a point as plain data."""
-    low, high = point.interval or (None, None)
-    return {
-        "hardware": point.hardware,
-        "world_size": point.world_size,
-        "num_nodes": point.num_nodes,
-        "local_batch_size": point.local_batch_size,
-        "gradient_accumulation_steps": point.gradient_accumulation_steps,
-        "global_batch_size": point.global_batch_size,
-        "expected_step_time_s": point.step_time,
-        "step_time_low_s": low,
-        "step_time_high_s": high,
-        "gap": point.gap,
-        "samples_per_s": point.samples_per_second if point.step_time else None,
-        "price_per_gpu_hour": point.price,
-        "cost_per_million_samples": point.cost_per_million_samples,
-        "on_front": on_front,
-        "peak_memory_bytes": point.peak_memory_bytes,
-        "usable_memory_bytes": point.usable_bytes,
-        "sharder": point.sharder,
-        "reason": point.reason,
-        "plan_file": point.plan_file,
-        "key": point.key,
-    }
 
 
 def sweep_csv(sweep: Sweep) -> str:

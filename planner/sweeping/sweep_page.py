@@ -3,24 +3,27 @@
 from math import inf
 from typing import Any
 
-from planner.pages.charts import Spec, field, spec
+from planner.pages.charts import Spec, field, layer, spec, tooltip
 from planner.pages.document import Panel, html_page
-from planner.pages.tables import HtmlColumn
-from planner.show.format import duration, memory, rate, significant
+from planner.pages.tables import NOTEBOOK_ROWS, rows_html
+from planner.show.format import duration, rate
 from planner.sweeping.points import Sweep, SweepPoint
+from planner.sweeping.sweep_data import cost_unit, point_columns
 from planner.sweeping.sweep_text import cost_text, warnings
-from planner.views.confidence_text import span
 from planner.views.plan_page import warning_panels
 
 _HEIGHT = 320
 _LOG = {"type": "log", "nice": False, "padding": 25}
-_TOOLTIP = (
-    ("hardware", "hardware"),
-    ("gpus", "GPUs"),
-    ("batch", "samples per GPU"),
-    ("step", "step time"),
-    ("throughput", "samples/s"),
-    ("cost", "cost per million samples"),
+_SAMPLES = field("throughput", "samples/s", scale=_LOG, axis={"format": "~s"})
+_HARDWARE = field("hardware", "hardware", "nominal")
+_BATCH = field("batch", "samples per GPU", "nominal")
+_TOOLTIP = tooltip(
+    hardware="hardware",
+    gpus="GPUs",
+    batch="samples per GPU",
+    step="step time",
+    throughput="samples/s",
+    cost="cost per million samples",
 )
 
 
@@ -43,7 +46,7 @@ def sweep_page(sweep: Sweep) -> str:
     panels = [
         *warning_panels(warnings(sweep)),
         *(charts if sweep.feasible else ()),
-        Panel(title="Points", table=sweep_columns(sweep)),
+        Panel(title="Points", table=rows_html(point_columns(sweep), sweep.points)),
     ]
     return html_page(f"Sweep of {sweep.workload or 'a workload'}", _headline(sweep), panels)
 
@@ -59,17 +62,13 @@ def _headline(sweep: Sweep) -> list[tuple[str, str]]:
         thriftiest = min(sweep.feasible, key=lambda point: point.cost_per_million_samples or 0)
         facts += [
             ("most samples/s", f"{rate(fastest.samples_per_second)} on {_where(fastest)}"),
-            (f"least {_unit(sweep)}", f"{cost_text(thriftiest)} on {_where(thriftiest)}"),
+            (f"least {cost_unit(sweep)}", f"{cost_text(thriftiest)} on {_where(thriftiest)}"),
         ]
     return facts
 
 
 def _where(point: SweepPoint) -> str:
     return f"{point.world_size:,} × {point.hardware}"
-
-
-def _unit(sweep: Sweep) -> str:
-    return f"{'cost' if sweep.is_priced else 'GPU-hours'} per million samples"
 
 
 def _rows(sweep: Sweep) -> list[dict[str, Any]]:
@@ -109,73 +108,33 @@ def _line(sweep: Sweep) -> set[SweepPoint]:
 
 def front_spec(sweep: Sweep) -> Spec:
     """Return points by cost and throughput, those on the front connected."""
-    x = field("cost", _unit(sweep), scale=_LOG)
-    y = field("throughput", "samples/s", scale=_LOG, axis={"format": "~s"})
-    points = {
-        "mark": {"type": "point", "filled": True},
-        "encoding": {
-            "x": x,
-            "y": y,
-            "color": field("hardware", "hardware", "nominal"),
-            "size": field("gpus", "GPUs", "ordinal", scale={"range": [50, 450]}),
-            "shape": field("batch", "samples per GPU", "nominal"),
-            "opacity": {"condition": {"test": "datum.front", "value": 1}, "value": 0.35},
-            "tooltip": [field(name, title, "nominal") for name, title in _TOOLTIP],
-        },
-    }
-    line = {
-        "transform": [{"filter": "datum.line"}],
-        "mark": {"type": "line", "color": "#999", "strokeDash": [4, 3]},
-        "encoding": {"x": x, "y": y, "order": {"field": "throughput"}},
-    }
-    return spec(_rows(sweep), height=_HEIGHT, layer=[line, points])
+    place = {"x": field("cost", cost_unit(sweep), scale=_LOG), "y": _SAMPLES}
+    points = layer(
+        {"type": "point", "filled": True},
+        **place,
+        color=_HARDWARE,
+        size=field("gpus", "GPUs", "ordinal", scale={"range": [50, 450]}),
+        shape=_BATCH,
+        opacity={"condition": {"test": "datum.front", "value": 1}, "value": 0.35},
+        tooltip=_TOOLTIP,
+    )
+    dashed = {"type": "line", "color": "#999", "strokeDash": [4, 3]}
+    line = layer(dashed, **place, order={"field": "throughput"})
+    edge = {"transform": [{"filter": "datum.line"}], **line}
+    return spec(_rows(sweep), height=_HEIGHT, layer=[edge, points])
 
 
 def scaling_spec(sweep: Sweep) -> Spec:
     """Return throughput over GPUs, a line for every machine and batch."""
     ticks = {"values": sorted({point.world_size for point in sweep.feasible}), "format": "d"}
     x = field("gpus", "GPUs", scale={**_LOG, "base": 2}, axis=ticks)
-    y = field("throughput", "samples/s", scale=_LOG, axis={"format": "~s"})
-    color = field("hardware", "hardware", "nominal")
-    dash = field("batch", "samples per GPU", "nominal")
-    lines = {
-        "mark": {"type": "line", "point": True},
-        "encoding": {
-            "x": x,
-            "y": y,
-            "color": color,
-            "strokeDash": dash,
-            "tooltip": [field(name, title, "nominal") for name, title in _TOOLTIP],
-        },
-    }
-    bars = {
-        "mark": {"type": "rule", "opacity": 0.35},
-        "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": color},
-    }
+    line = {"type": "line", "point": True}
+    lines = layer(line, x=x, y=_SAMPLES, color=_HARDWARE, strokeDash=_BATCH, tooltip=_TOOLTIP)
+    low, high = {**_SAMPLES, "field": "low"}, {"field": "high"}
+    bars = layer({"type": "rule", "opacity": 0.35}, x=x, y=low, y2=high, color=_HARDWARE)
     return spec(_rows(sweep), height=_HEIGHT, layer=[bars, lines])
 
 
-def sweep_columns(sweep: Sweep) -> list[HtmlColumn]:
-    """Return every point as a row."""
-    points, front = sweep.points, set(sweep.front)
-    return [
-        HtmlColumn(header="Front", cells=["*" if point in front else "" for point in points]),
-        HtmlColumn(header="Hardware", cells=[point.hardware for point in points]),
-        HtmlColumn.of_values("GPUs", [p.world_size for p in points], "{:,}".format),
-        HtmlColumn.of_values(
-            "Samples per GPU", [point.local_batch_size for point in points], "{:,}".format
-        ),
-        HtmlColumn.of_values("Step time", [point.step_time for point in points], duration),
-        HtmlColumn(
-            header="90% interval",
-            cells=[span(point.interval) if point.interval else "" for point in points],
-        ),
-        HtmlColumn.of_values("Samples/s", [p.samples_per_second or None for p in points], rate),
-        HtmlColumn.of_values(
-            _unit(sweep).capitalize() if sweep.is_priced else _unit(sweep),
-            [point.cost_per_million_samples for point in points],
-            significant,
-        ),
-        HtmlColumn.of_values("Peak memory", [p.peak_memory_bytes for p in points], memory),
-        HtmlColumn(header="Why no plan", cells=[point.reason or "" for point in points]),
-    ]
+def sweep_table(sweep: Sweep) -> str:
+    """Return every point as a row of what a notebook shows."""
+    return rows_html(point_columns(sweep), sweep.points, NOTEBOOK_ROWS)

@@ -5,14 +5,11 @@ from textwrap import wrap
 
 from rich.text import Text
 
-from planner.show.format import count, duration, durations, memory, percent, rate, significant
-from planner.show.layout import Column, table_text
+from planner.show.format import count, duration, rate, significant
+from planner.show.layout import rows_text
 from planner.sweeping.points import Sweep, SweepPoint, by_note
-from planner.views.confidence_text import span
+from planner.sweeping.sweep_data import MARK, point_columns
 from planner.views.report_text import notes_text
-
-_NONE = "-"
-_MARK = "*"
 
 
 def sweep_text(sweep: Sweep, width: int, target: float | None = None) -> Iterator[Text]:
@@ -24,47 +21,17 @@ def sweep_text(sweep: Sweep, width: int, target: float | None = None) -> Iterato
     yield Text(f"{name}{count(sweep.num_tables, 'table')} · {count(len(sweep.points), 'point')}")
     yield from notes_text(warnings(sweep), width)
     yield Text()
-    yield from table_text(_columns(sweep), width=width, indent=0)
+    yield from rows_text(point_columns(sweep), sweep.points, width=width, indent=0)
     yield Text()
     yield from map(Text, _notes(sweep, width))
     if target is not None:
         yield from map(Text, wrap(cheapest_text(sweep, target), width))
 
 
-def _columns(sweep: Sweep) -> list[Column]:
-    points, front = sweep.points, set(sweep.front)
-    times = iter(durations(p.step_time for p in points if p.step_time is not None))
-    unit = "Cost" if sweep.is_priced else "GPU-h"
-
-    def column(header: str, cells: list[str], priority: int = 0) -> Column:
-        return Column(header=header, cells=cells, right=True, priority=priority)
-
-    return [
-        Column(header="", cells=[_MARK if point in front else "" for point in points]),
-        Column(header="Hardware", cells=[point.hardware for point in points]),
-        column("GPUs", [f"{point.world_size:,}" for point in points]),
-        column("Batch/GPU", [f"{point.local_batch_size:,}" for point in points]),
-        column("Step time", [next(times) if p.step_time else "no plan" for p in points]),
-        column("90% interval", [span(p.interval) if p.interval else "" for p in points], 3),
-        column("Samples/s", [rate(p.samples_per_second) if p.step_time else "" for p in points]),
-        column(f"{unit}/M samples", [cost_text(p) for p in points]),
-        column("Above bound", [_gap(p) for p in points], 4),
-        column("Peak memory", [_peak(p) for p in points], 2),
-    ]
-
-
 def cost_text(point: SweepPoint) -> str:
     """Return what a million samples cost; nothing where there is no plan."""
     cost = point.cost_per_million_samples
     return "" if cost is None else significant(cost)
-
-
-def _gap(point: SweepPoint) -> str:
-    return "" if point.gap is None else percent(point.gap)
-
-
-def _peak(point: SweepPoint) -> str:
-    return _NONE if point.peak_memory_bytes is None else memory(point.peak_memory_bytes)
 
 
 def place(point: SweepPoint) -> str:
@@ -103,7 +70,7 @@ def _notes(sweep: Sweep, width: int) -> Iterator[str]:
     what = "cost per sample" if sweep.is_priced else "GPU-hours per sample"
     if sweep.feasible:
         text = (
-            f"{_MARK} {len(sweep.front)} on the front: none of these has another that is no worse "
+            f"{MARK} {len(sweep.front)} on the front: none of these has another that is no worse "
             f"in samples/s, {what} and step time, and better in one."
         )
         yield from wrap(text, width)

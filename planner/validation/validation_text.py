@@ -1,16 +1,17 @@
 """A validation run as text: predicted beside measured, per plan and per phase, and the verdict."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from rich.text import Text
 
-from costmodel.base.units import Seconds
-from planner.show.format import change, count, duration, durations, percent
-from planner.show.layout import Column, flow, table
+from planner.show.columns import Column, times
+from planner.show.format import count, duration, percent
+from planner.show.layout import flow, rows_text, titled
 from planner.validation.judge import MOST_FOREIGN, Outcome, Verdict, cpu_error, geomean_error
 from planner.validation.machine_speed import slowdown_texts
 from planner.validation.phases import Phase
 from planner.validation.validate import Validation
+from planner.validation.validation_data import outcome_columns
 
 _MOST_PHASE_TABLES = 2
 _MOST_OPEN_PAIRS = 12
@@ -23,54 +24,20 @@ def validation_text(validation: Validation, width: int) -> Iterator[Text]:
         f"{count(len(outcomes), 'plan')} · {job.world_size} × {job.device} · "
         f"{count(job.repeats, 'round')} of {count(job.steps, 'step')} · {validation.hardware}"
     )
-    yield Text("")
-    yield from map(Text, table(_columns(outcomes), width=width))
-    yield Text("")
+    yield Text()
+    largest = max(each.measured for each in outcomes)
+    yield from rows_text(outcome_columns(largest), outcomes, width=width)
+    yield Text()
     yield from map(Text, _verdict(validation.verdict, len(outcomes), width))
     yield from map(Text, _machine(validation))
     for each in _worth_showing(validation):
         if each.prediction.phases:
-            yield Text("")
-            yield Text(f"  {each.name}: the slowest rank's thread by phase", style="bold")
-            yield from map(Text, table(_phase_columns(each), width=width, indent=4))
+            title = f"  {each.name}: the slowest rank's thread by phase"
+            yield from titled(title, _phases_text(each, width))
     if any(each.disturbed for each in outcomes):
-        yield Text("")
+        yield Text()
         text = f"  other processes had more than {percent(MOST_FOREIGN)} of a busy rank's core: "
         yield Text(f"{text}measure again on an idle machine", style="yellow")
-
-
-def _columns(outcomes: Sequence[Outcome]) -> list[Column]:
-    largest = max(each.measured for each in outcomes)
-    noise = durations([each.noise for each in outcomes], largest)
-    return [
-        Column(header="Plan", cells=[each.name for each in outcomes]),
-        _times("Predicted", [each.predicted for each in outcomes], largest),
-        _times("Measured", [each.measured for each in outcomes], largest),
-        Column(header="±", cells=noise, right=True, priority=1),
-        Column(header="Error", cells=[change(1 + each.error) for each in outcomes], right=True),
-        Column(
-            header="CPU per rank",
-            cells=["  ".join(durations(each.cpu, largest)) for each in outcomes],
-            right=True,
-            priority=3,
-        ),
-        Column(
-            header="CPU predicted",
-            cells=["  ".join(durations(each.prediction.busy, largest)) for each in outcomes],
-            right=True,
-            priority=4,
-        ),
-        Column(
-            header="Others",
-            cells=[percent(max(each.foreign, default=0.0)) for each in outcomes],
-            right=True,
-            priority=2,
-        ),
-    ]
-
-
-def _times(header: str, values: Sequence[Seconds], largest: Seconds) -> Column:
-    return Column(header=header, cells=durations(values, largest), right=True)
 
 
 def _verdict(verdict: Verdict, num_plans: int, width: int) -> Iterator[str]:
@@ -114,25 +81,21 @@ def _worth_showing(validation: Validation) -> list[Outcome]:
     return [each for each in validation.outcomes if each.name in wanted]
 
 
-def _phase_columns(each: Outcome) -> list[Column]:
-    """Return predicted and measured phases of the rank that works longest."""
+def _phases_text(each: Outcome, width: int) -> Iterator[Text]:
+    """Yield predicted and measured phases of the rank that works longest."""
     rank = max(range(len(each.cpu)), key=each.cpu.__getitem__)
     ours = each.prediction.phases[rank]
-    theirs: Mapping[str, Seconds] = each.phases[rank] if each.phases else {}
+    theirs = dict(each.phases[rank]) if each.phases else {}
     phases = [p for p in Phase if max(ours.get(p, 0.0), theirs.get(p, 0.0)) > 0]
-    largest = max([*ours.values(), *theirs.values()])
-    columns = [
-        Column(header="Phase", cells=[phase.replace("_", " ") for phase in phases]),
-        _times("Predicted", [ours.get(phase, 0.0) for phase in phases], largest),
+    time = times(max([*ours.values(), *theirs.values()]))
+    note = f"¹ profiler attached, {duration(sum(theirs.values()))} in all"
+    columns: list[Column[Phase]] = [
+        Column("Phase", lambda phase: phase.replace("_", " ")),
+        Column("Predicted", lambda phase: ours.get(phase, 0.0), time),
     ]
     if theirs:
-        columns.append(_times("Measured ¹", [theirs.get(phase, 0.0) for phase in phases], largest))
-        total = duration(sum(theirs.values()))
-        columns.append(
-            Column(
-                header="",
-                cells=[f"¹ profiler attached, {total} in all"] + [""] * (len(phases) - 1),
-                priority=1,
-            )
-        )
-    return columns
+        columns += [
+            Column("Measured ¹", lambda phase: theirs.get(phase, 0.0), time),
+            Column("", lambda phase: note if phase is phases[0] else None, priority=1),
+        ]
+    yield from rows_text(columns, phases, width=width, indent=4)

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 from planner.pages.charts import Spec
 from planner.pages.document import Panel, html_page
 from planner.pages.tables import HtmlColumn
-from planner.show.format import duration, memory, rate, signed_duration
+from planner.show.format import duration, memory, rate, signed_duration, span
 from planner.views.compare_text import others_text, throughput_change, where_texts
-from planner.views.confidence_text import span
 from planner.views.plan_charts import breakdown_spec
 from planner.views.plan_page import headline, numbers, warning_panels
 

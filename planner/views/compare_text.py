@@ -17,13 +17,14 @@ from planner.show.format import (
     duration,
     durations,
     memories,
+    odds,
     printable,
     rate,
     signed_duration,
+    span,
 )
 from planner.show.layout import FULL, Column, table, table_text
 from planner.verbs.diff import PlanDiff, TableChange
-from planner.views.confidence_text import odds, span
 from planner.views.report_text import (
     MOST_MEMORY,
     headline_text,

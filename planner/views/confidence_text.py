@@ -5,15 +5,13 @@ from textwrap import wrap
 
 from rich.text import Text
 
-from costmodel.base.units import Seconds
 from costmodel.uncertainty.error_model import Cause
 from planner.planned.report import Report
-from planner.show.format import duration, durations, percent
+from planner.show.format import duration, percent, span
 
 _MOST_CAUSES = 4
 _WORTH = 0.02
 """A cause is named from this share of the variance on."""
-_SURE = 0.99
 CAUSE_NAMES: Mapping[Cause, str] = {
     Cause.HOST: "host time",
     Cause.COPY: "copies from the host",
@@ -33,19 +31,6 @@ CAUSE_NAMES: Mapping[Cause, str] = {
     Cause.STRUCTURE: "structure of the step",
     Cause.UNREAD: "the unread dense part",
 }
-
-
-def span(interval: tuple[Seconds, Seconds]) -> str:
-    """Return an interval with one unit: ``5.40 - 6.60 ms``."""
-    low, high = durations(interval)
-    return f"{low.rsplit(' ', 1)[0]} - {high}"
-
-
-def odds(probability: float) -> str:
-    """Return a probability that comes from samples: never quite 0% or 100%."""
-    if probability > _SURE:
-        return f">{percent(_SURE)}"
-    return f"<{percent(1 - _SURE)}" if probability < 1 - _SURE else percent(probability)
 
 
 def confidence_text(report: Report, width: int) -> Iterator[Text]:

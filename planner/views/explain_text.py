@@ -11,12 +11,12 @@ from rich.text import Text
 
 from costmodel.base.units import Seconds
 from planner.planned.report import STAGE_NAMES, Report
-from planner.show.format import change, duration, durations, memory, percent, printable, rate
+from planner.show.format import change, duration, durations, memory, percent, printable, rate, span
 from planner.show.layout import Column, table, table_text
 from planner.verbs.alternatives import Alternatives
 from planner.verbs.explanation import MOST_TOLD, Explanation, PathRow, TableExplanation
 from planner.verbs.what_if import Remedy
-from planner.views.confidence_text import confidence_text, span
+from planner.views.confidence_text import confidence_text
 from planner.views.report_text import kind_text, notes_text
 from planner.views.verdict_text import turn_sentence
 

@@ -10,8 +10,8 @@ from costmodel.base.units import GIB, MS
 from costmodel.memory.storage import plan_shard_bytes
 from costmodel.step.graph import Node, Resource
 from costmodel.step.timeline import Timeline
-from planner.pages.charts import VEGA, Spec, field, spec
-from planner.pages.timelines import ROW, WAITING, TimelineStyle, color, said, timeline_spec
+from planner.pages.charts import VEGA, Spec, field, spec, tooltip
+from planner.pages.timelines import ROW, WAITING, TimelineStyle, color, timeline_spec
 from planner.planned.report import STAGE_NAMES
 from planner.show.format import duration, memory
 
@@ -77,7 +77,7 @@ def breakdown_spec(reports: Sequence["Report"], names: Sequence[str]) -> Spec:
             "x": field("ms", "ms on the critical path"),
             "color": color({row["part"] for row in rows}, _COLORS, legend=_BELOW),
             "order": {"field": "order"},
-            "tooltip": [field("plan", "plan", "nominal"), *said(("part", "stage"))],
+            "tooltip": tooltip(plan="plan", part="stage", text="time"),
         },
     }
     interval = {
@@ -106,7 +106,7 @@ def ranks_spec(timeline: Timeline) -> Spec:
             "y": field("ms", "ms of a step"),
             "color": color({row["part"] for row in rows}, _COLORS),
             "order": {"field": "order"},
-            "tooltip": said(("rank", "rank"), ("stream", "stream"), ("part", "part")),
+            "tooltip": tooltip(rank="rank", stream="stream", part="part", text="time"),
         },
     )
 

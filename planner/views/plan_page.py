@@ -7,10 +7,9 @@ from costmodel.step.timeline import Timeline
 from planner.pages.document import Panel, html_page
 from planner.pages.tables import HtmlColumn
 from planner.planned.report import STAGE_NAMES, Report
-from planner.show.format import duration, memory, percent, rate
+from planner.show.format import duration, memory, percent, rate, span
 from planner.verbs.alternatives import alternatives, best_change
 from planner.verbs.what_if import unsearched, usual_changes
-from planner.views.confidence_text import span
 from planner.views.decision_charts import search_spec, sensitivity_spec, what_if_spec
 from planner.views.explain_text import alternatives_text
 from planner.views.plan_charts import (

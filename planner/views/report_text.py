@@ -18,14 +18,17 @@ from planner.show.format import (
     durations,
     memories,
     memory,
+    odds,
     percent,
     percent_fine,
     printable,
     rate,
+    span,
 )
 from planner.show.layout import ASSUMED, FULL, WARNING, Column, flow, table, table_text
 from planner.views.confidence_text import odds, span
 from planner.views.verdict_text import verdict_lines
+from planner.views.verdict_text import verdict_sentences
 
 PREDICTED = "were the models exact; what follows is of this step"
 MOST_WAITING, MOST_MEMORY = 0.1, 0.9

@@ -11,6 +11,7 @@ from planner.planned.verdict import LIKELY, SAME_STEP, NarrowBlocks, PlanVerdict
 from planner.search.search import SearchEnd
 from planner.show.format import count, duration, percent_fine
 from planner.views.confidence_text import odds
+from planner.show.format import count, duration, odds, percent_fine
 
 _HOST_DECIDES = 0.3
 """Share of the critical path from which on it is said that the host launches."""

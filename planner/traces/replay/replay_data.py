@@ -3,7 +3,17 @@
 from typing import Any
 
 from costmodel.base.units import Seconds
-from planner.show.columns import CHANGE, NUMBER, SHARE, TIME, Column, fields_data, rows_data, times
+from planner.show.columns import (
+    CHANGE,
+    ERROR,
+    NUMBER,
+    SHARE,
+    TIME,
+    Column,
+    fields_data,
+    rows_data,
+    times,
+)
 from planner.show.format import printable
 from planner.traces.replay.breakdown import Breakdown, PathPart, Stretch, bound
 from planner.traces.replay.importing import ImportedRun
@@ -22,7 +32,7 @@ def step_columns(longest: Seconds = 0.0) -> list[Column[StepTime]]:
         Column("Rank", lambda step: step.rank, NUMBER, key="rank"),
         Column("Measured", lambda step: step.measured, times(longest), key="measured_s"),
         Column("Simulated", lambda step: step.simulated, times(longest), key="simulated_s"),
-        Column("Error", lambda step: 1 + step.error, CHANGE),
+        Column("Error", lambda step: step.error, ERROR),
     ]
 
 

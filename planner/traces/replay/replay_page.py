@@ -6,10 +6,10 @@ from typing import Any
 from costmodel.base.units import MS
 from costmodel.step.graph import Node, NodeKind
 from costmodel.step.timeline import Timeline
-from planner.pages.charts import Spec, field, spec
+from planner.pages.charts import Spec, field, spec, tooltip
 from planner.pages.document import Panel, html_page
 from planner.pages.tables import rows_html
-from planner.pages.timelines import ROW, WAITING, TimelineStyle, color, said, timeline_spec
+from planner.pages.timelines import ROW, WAITING, TimelineStyle, color, timeline_spec
 from planner.show.format import change, duration, percent, percent_fine
 from planner.traces.replay.breakdown import Breakdown
 from planner.traces.replay.classify import Category, category
@@ -114,7 +114,7 @@ def _streams_spec(found: Breakdown) -> Spec:
             "y": field("row", "", "nominal", sort=lines, axis={"labelLimit": 220}),
             "x": field("ms", "ms"),
             "color": color({row["part"] for row in rows}, _COLORS),
-            "tooltip": said(("row", "rank and stream"), ("part", "part")),
+            "tooltip": tooltip(row="rank and stream", part="part", text="time"),
         },
     )
 

@@ -6,13 +6,9 @@ from test_report_text import CONFIDENCE, made, written
 from costmodel.base.units import MS, US
 from costmodel.uncertainty.error_model import Cause
 from planner.planned.report import Report
+from planner.show.format import odds, span
 from planner.views.compare_text import sharders_text
-from planner.views.confidence_text import (
-    CAUSE_NAMES,
-    confidence_text,
-    odds,
-    span,
-)
+from planner.views.confidence_text import CAUSE_NAMES, confidence_text
 from planner.views.report_data import confidence_data, report_data
 
 
