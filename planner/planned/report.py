@@ -218,6 +218,11 @@ class Report:
         return max(rank.memory.total for rank in self.ranks)
 
     @property
+    def fullest(self) -> RankReport:
+        """The rank whose tables take most memory."""
+        return max(self.ranks, key=lambda rank: rank.memory.tables)
+
+    @property
     def imbalance(self) -> float:
         """Lookup time of the busiest rank over the mean; 1 is perfect."""
         times = [rank.lookup for rank in self.ranks]

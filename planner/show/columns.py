@@ -5,12 +5,16 @@ from dataclasses import KW_ONLY, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import partial
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from types import MappingProxyType
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from costmodel.base.units import Seconds
 from planner.show.format import change, duration, durations, memories, memory, percent, rate, span
 
 Row = TypeVar("Row")
+WARNING, FULL, ASSUMED = "yellow", "red", "yellow"
+"""Styles of what deserves a look: waiting and warnings, memory that is nearly full, numbers that
+nobody measured. What they mean is said in words, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,9 @@ class Quantity:
     alike: Callable[[Sequence[Any]], Sequence[str]] | None = None
     """Those of a column of text, in one unit; None: as each is alone, and as it is on pages."""
     is_sorted: bool = True
-    """Whether it is a number to sort by; a pair is not."""
+    """Whether it is a number to sort by on pages; a pair is not."""
+    is_right: bool = True
+    """Whether text is aligned to the right."""
 
     def __call__(self, value: Any) -> str:  # noqa: ANN401 - a number, as a rule
         """Say one of them."""
@@ -76,7 +82,7 @@ class Column(Generic[Row]):
     @property
     def is_right(self) -> bool:
         """Whether cells are aligned to the right."""
-        return isinstance(self.said, Quantity)
+        return isinstance(self.said, Quantity) and self.said.is_right
 
     def texts(self, rows: Iterable[Row]) -> list[str]:
         """Return the cells of text, whose quantities are in one unit."""
@@ -107,20 +113,21 @@ def rows_data(columns: Sequence[Column[Row]], rows: Iterable[Row]) -> list[dict[
     return [{column.key: plain(column.of(row)) for column in keyed} for row in rows]
 
 
-def fields_data(value: Any, **keys: str) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
-    """Return a dataclass as JSON has it: fields under their names, or those given; empty: none."""
-    names = ((field.name, keys.get(field.name, field.name)) for field in fields(value))
-    return {key: plain(getattr(value, name)) for name, key in names if key}
+Keys: TypeAlias = Mapping[type, Mapping[str, str]]
+"""By dataclass what JSON calls its fields, with their units, where that is not their name; empty:
+they are left out."""
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401 - any part of a report
-    """Return data as JSON has it: dataclasses by field, enumerations by value."""
+def plain(value: Any, keys: Keys = MappingProxyType({})) -> Any:  # noqa: ANN401 - of a report
+    """Return data as JSON has it: dataclasses by their fields, enumerations by value."""
     if is_dataclass(value):
-        return {
-            field.name: plain(getattr(value, field.name)) for field in fields(value) if field.init
+        own = keys.get(type(value), {})
+        named = {
+            field.name: own.get(field.name, field.name) for field in fields(value) if field.init
         }
+        return {key: plain(getattr(value, name), keys) for name, key in named.items() if key}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
-        return {str(plain(key)): plain(item) for key, item in value.items()}
-    return list(map(plain, value)) if isinstance(value, tuple | list) else value
+        return {str(plain(key)): plain(item, keys) for key, item in value.items()}
+    return [plain(item, keys) for item in value] if isinstance(value, tuple | list) else value

@@ -2,16 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 from rich.cells import cell_len
 from rich.text import Text
 
 from planner.show.columns import Column as Described
 from planner.show.columns import Row
-
-WARNING, FULL, ASSUMED = "yellow", "red", "yellow"
-"""Styles of what deserves a look: waiting and warnings, memory that is nearly full, numbers that
-nobody measured. What they mean is said in words, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +61,14 @@ def titled(title: str, lines: Iterable[Text]) -> Iterator[Text]:
     yield Text()
     yield Text(title, style="bold")
     yield from lines
+
+
+def wrapped(
+    text: str, width: int, *, indent: int = 2, then: int = 0, style: str = ""
+) -> Iterator[Text]:
+    """Yield a text as lines, all but the first indented by so many more columns."""
+    for line in wrap(text, width - indent, subsequent_indent=" " * then):
+        yield Text(" " * indent + line, style=style)
 
 
 def flow(items: Sequence[str], *, width: int, indent: int, gap: int = 4) -> list[str]:

@@ -7,16 +7,25 @@ from planner.show.columns import (
     ERROR,
     SHARE,
     Column,
+    Keys,
     Quantity,
-    fields_data,
     plain,
     rows_data,
     times,
     untold,
 )
 from planner.show.format import durations
-from planner.validation.judge import Outcome, cpu_error, geomean_error
+from planner.validation.judge import Outcome, Verdict, cpu_error, geomean_error
 from planner.validation.validate import Validation
+
+_KEYS: Keys = {
+    Verdict: {
+        "cpu_error": "geomean_cpu_error",
+        "tau": "kendall_tau",
+        "told_apart": "num_pairs_told_apart",
+        "tau_told_apart": "kendall_tau_told_apart",
+    }
+}
 
 
 def outcome_columns(largest: Seconds = 0.0) -> list[Column[Outcome]]:
@@ -63,12 +72,6 @@ def validation_data(validation: Validation) -> dict[str, Any]:
         "median_machine_slowdown": validation.slowdown,
         "geomean_error_at_that_speed": geomean_error(at_speed) if at_speed else None,
         "geomean_cpu_error_at_that_speed": cpu_error(at_speed) if at_speed else None,
-        **fields_data(
-            verdict,
-            cpu_error="geomean_cpu_error",
-            tau="kendall_tau",
-            told_apart="num_pairs_told_apart",
-            tau_told_apart="kendall_tau_told_apart",
-        ),
+        **plain(verdict, _KEYS),
         "success": verdict.success,
     }

@@ -1,13 +1,13 @@
 """How sure a step time is, as text: an interval, a mean, and what the errors are of."""
 
 from collections.abc import Iterator, Mapping
-from textwrap import wrap
 
 from rich.text import Text
 
 from costmodel.uncertainty.error_model import Cause
 from planner.planned.report import Report
 from planner.show.format import duration, percent, span
+from planner.show.layout import wrapped
 
 _MOST_CAUSES = 4
 _WORTH = 0.02
@@ -44,4 +44,4 @@ def confidence_text(report: Report, width: int) -> Iterator[Text]:
         f"{percent(confidence.level)} interval {span(confidence.interval)}, mean "
         f"{duration(confidence.expected)}. Its variance: {', '.join(named) or 'single kernels'}"
     )
-    yield from (Text(f"  {part}") for part in wrap(line, width - 2))
+    yield from wrapped(line, width)

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from planner.files.plans import table_data
+from planner.show.columns import rows_data
 from planner.verbs.diff import PlanDiff
+from planner.views.compare_columns import change_columns
 from planner.views.report_data import report_data
 
 
@@ -18,13 +19,5 @@ def diff_data(diff: PlanDiff) -> dict[str, Any]:
         "differ_in": list(diff.differ_in),
         "other_model": diff.other_model or None,
         "num_unchanged": diff.num_unchanged,
-        "changes": [
-            {
-                "name": change.table,
-                "old": None if change.old is None else table_data(change.old),
-                "new": None if change.new is None else table_data(change.new),
-                "step_time_change_s": change.step_time_change,
-            }
-            for change in diff.changes
-        ],
+        "changes": rows_data(change_columns(diff), diff.changes),
     }

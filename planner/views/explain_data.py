@@ -1,33 +1,45 @@
-"""An explanation as JSON-able data: SI units, the unit in the key."""
+"""What an explanation tells: the table of its critical path, and JSON (SI, the unit in the key)."""
 
 from math import isfinite
 from typing import Any
 
+from costmodel.base.units import Seconds
 from planner.files.plans import table_data
-from planner.verbs.explanation import Explanation, TableExplanation
-from planner.views.report_data import confidence_data, turn_data
+from planner.planned.report import STAGE_NAMES
+from planner.show.columns import NUMBER, Column, Keys, plain, rows_data, times
+from planner.verbs.explanation import Explanation, PathRow, TableExplanation
+from planner.verbs.what_if import Remedy
+from planner.views.report_data import KEYS, step_data
+
+_KEYS: Keys = {
+    Remedy: {
+        "step_time": "expected_step_time_s",
+        "samples_per_second": "samples_per_s",
+        "num_changed": "tables_changed",
+        "is_cut": "cut_short",
+        "is_scaled": "scaled",
+    }
+}
+
+
+def path_columns(end: Seconds = 0.0) -> list[Column[PathRow]]:
+    """Return the columns of the critical path, which ends then."""
+    return [
+        Column("at", lambda row: row.start, times(end), key="start_s", page="At", priority=3),
+        Column("took", lambda row: row.seconds, times(end), key="time_s", page="Took"),
+        Column("stage", lambda row: row.stage, STAGE_NAMES.__getitem__, key="stage", page="Stage"),
+        Column("rank", lambda row: row.rank, NUMBER, key="rank", page="Rank", none="all"),
+        Column("bound by", lambda row: row.bound_by, key="bound_by", page="Bound by", priority=1),
+        Column("from", lambda row: row.source, key="source", page="From", priority=2),
+    ]
 
 
 def explanation_data(explanation: Explanation) -> dict[str, Any]:
     """Return an explanation as the JSON answer has it."""
     return {
-        "expected_step_time_s": explanation.report.expected,
-        "step_time_interval_s": explanation.report.interval,
-        "step_time_s": explanation.report.step_time,
-        "notes": list(explanation.report.notes),
-        "uncertainty": confidence_data(explanation.report.confidence),
+        **step_data(explanation.report),
         "last_rank": explanation.last_rank,
-        "critical_path": [
-            {
-                "start_s": row.start,
-                "time_s": row.seconds,
-                "stage": row.stage.value,
-                "rank": row.rank,
-                "bound_by": row.bound_by,
-                "source": row.source,
-            }
-            for row in explanation.path
-        ],
+        "critical_path": rows_data(path_columns(), explanation.path),
         "choices": [
             {
                 **table_data(choice.sharding),
@@ -38,20 +50,8 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
             }
             for choice in explanation.choices
         ],
-        "turn": None if explanation.turn is None else turn_data(explanation.turn),
-        "remedies": [
-            {
-                "change": remedy.change,
-                "expected_step_time_s": remedy.step_time,
-                "samples_per_s": remedy.samples_per_second,
-                "effect": remedy.effect,
-                "tables_changed": remedy.num_changed,
-                "cut_short": remedy.is_cut,
-                "scaled": remedy.is_scaled,
-                "notes": list(remedy.notes),
-            }
-            for remedy in explanation.remedies
-        ],
+        "turn": plain(explanation.turn, KEYS),
+        "remedies": plain(explanation.remedies, _KEYS),
         "unplanned": dict(explanation.unplanned),
     }
 

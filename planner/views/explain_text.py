@@ -1,23 +1,23 @@
 """An explanation as text: the critical path, why these choices, what would help."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
-from math import inf
 from operator import add
-from textwrap import wrap
 
 from rich.text import Text
 
-from costmodel.base.units import Seconds
-from planner.planned.report import STAGE_NAMES, Report
+from planner.planned.report import Report
+from planner.show.columns import CHANGE, NUMBER, Column, Quantity
 from planner.show.format import change, duration, durations, memory, percent, printable, rate, span
-from planner.show.layout import Column, table, table_text
-from planner.verbs.alternatives import Alternatives
-from planner.verbs.explanation import MOST_TOLD, Explanation, PathRow, TableExplanation
+from planner.show.layout import rows_text, wrapped
+from planner.verbs.explanation import MOST_TOLD, Explanation, TableExplanation
 from planner.verbs.what_if import Remedy
 from planner.views.confidence_text import confidence_text
-from planner.views.report_text import kind_text, notes_text
+from planner.views.explain_data import path_columns
+from planner.views.plan_columns import alternatives_text, kind_text
+from planner.views.report_text import notes_text
 from planner.views.verdict_text import turn_sentence
 
 _MOST_ROWS = 24
@@ -56,25 +56,23 @@ def remedies_text(explanation: Explanation, width: int) -> Iterator[Text]:
     """
     if explanation.turn is not None:
         yield Text("  What the choice rests on", style="bold")
-        yield from map(
-            Text, (f"    {line}" for line in wrap(turn_sentence(explanation.turn), width - 4))
-        )
+        yield from wrapped(turn_sentence(explanation.turn), width, indent=4)
+    table = partial(rows_text, _remedy_columns(explanation.report), width=width, indent=4, gap=2)
     helpful = _helpful(explanation)
-    yield Text("  What would help (expected; searched again from this plan)", style="bold")
     others = [each for each in explanation.remedies if each not in helpful]
     useless, unknown = ([each for each in others if each.is_cut is cut] for cut in (False, True))
-    yield from _remedy_table(helpful, explanation.report, width)
+    yield Text("  What would help (expected; searched again from this plan)", style="bold")
+    yield from table(helpful)
     if not helpful:
         yield Text(f"    nothing {'so far' if unknown else 'that was tried'}")
     if useless or explanation.unplanned:
         yield Text("  What would not", style="bold")
-    yield from _remedy_table(useless, explanation.report, width)
+    yield from table(useless)
     for change_text, reason in explanation.unplanned:
-        lines = wrap(f"{change_text}: {reason}", width - 6, subsequent_indent="  ")
-        yield from (Text(f"    {line}") for line in lines)
+        yield from wrapped(f"{change_text}: {reason}", width - 2, indent=4, then=2)
     if unknown:
         yield Text("  What may help (cut short: more `--time-limit` says)", style="bold")
-    yield from _remedy_table(unknown, explanation.report, width)
+    yield from table(unknown)
     notes = (f"{each.change}: {note}" for each in explanation.remedies for note in each.notes)
     yield from notes_text(notes, width, indent=4)
     if any(each.is_cut for each in explanation.remedies):
@@ -84,7 +82,7 @@ def remedies_text(explanation: Explanation, width: int) -> Iterator[Text]:
             f"{_SCALED} no time was left for the models' errors: the predicted step, and as "
             "much more as this plan's expected one is"
         )
-        yield from (Text(f"    {line}") for line in wrap(legend, width - 4))
+        yield from wrapped(legend, width, indent=4)
 
 
 def _path_text(explanation: Explanation, width: int) -> Iterator[Text]:
@@ -93,38 +91,23 @@ def _path_text(explanation: Explanation, width: int) -> Iterator[Text]:
     if len(rows) > _MOST_ROWS:
         limit = sorted((row.seconds for row in rows), reverse=True)[_MOST_ROWS - 1]
         rows = tuple(row for row in rows if row.seconds >= limit)
-    yield from table_text(_path_columns(rows), width=width)
+    end = max((row.start + row.seconds for row in rows), default=0.0)
+    yield from rows_text(path_columns(end), rows, width=width)
     left = len(explanation.path) - len(rows)
     if left:
         rest = explanation.report.step_time - sum(row.seconds for row in rows)
         yield Text(f"  and {left} shorter ones, {duration(rest)} in all")
 
 
-def _path_columns(rows: tuple[PathRow, ...]) -> list[Column]:
-    ends = max((row.start + row.seconds for row in rows), default=0.0)
-    return [
-        Column(header="at", cells=durations((r.start for r in rows), ends), right=True, priority=3),
-        Column(header="took", cells=durations((r.seconds for r in rows), ends), right=True),
-        Column(header="stage", cells=[STAGE_NAMES[row.stage] for row in rows]),
-        Column(
-            header="rank",
-            cells=["all" if row.rank is None else str(row.rank) for row in rows],
-            right=True,
-        ),
-        Column(header="bound by", cells=[row.bound_by for row in rows], priority=1),
-        Column(header="from", cells=[row.source for row in rows], priority=2),
-    ]
-
-
 def _choices_text(explanation: Explanation, width: int) -> Iterator[Text]:
     """Yield the tables looked up most, and where the others are."""
     choices = explanation.choices[:MOST_TOLD]
-    columns = [
-        Column(header="", cells=[printable(choice.sharding.table) for choice in choices]),
-        Column(header="", cells=[_how(choice) for choice in choices]),
-        Column(header="", cells=[_why(choice, explanation.report) for choice in choices]),
+    columns: list[Column[TableExplanation]] = [
+        Column("", lambda choice: choice.sharding.table, printable),
+        Column("", _how),
+        Column("", lambda choice: _why(choice, explanation.report)),
     ]
-    yield from map(Text, table(columns, width=width, indent=4, gap=4))
+    yield from rows_text(columns, choices, width=width, indent=4, gap=4)
     left = len(explanation.choices) - len(choices)
     if left:
         yield Text(f"    {left:,} more, looked up less: `--json` and `--html` have every table")
@@ -168,15 +151,11 @@ def _spare(choice: TableExplanation, report: Report) -> str:
 
 def _helpful(explanation: Explanation) -> list[Remedy]:
     """Return what trains more samples a second, by half a percent: a shorter step alone may not."""
-    before = explanation.report
-    return [
-        each
-        for each in explanation.remedies
-        if each.samples_per_second > (1 + _WORTH) * before.samples_per_second
-    ]
+    least = (1 + _WORTH) * explanation.report.samples_per_second
+    return [each for each in explanation.remedies if each.samples_per_second > least]
 
 
-def _cut_marked(remedies: list[Remedy]) -> list[str]:
+def _cut_marked(remedies: Sequence[Remedy]) -> list[str]:
     """Return the expected steps, with a mark where they were searched or sampled too little."""
     times = durations(each.step_time for each in remedies)
     marks = [
@@ -185,43 +164,13 @@ def _cut_marked(remedies: list[Remedy]) -> list[str]:
     return list(map(add, marks, times))
 
 
-def _remedy_table(remedies: list[Remedy], before: Report, width: int) -> Iterator[Text]:
-    if remedies:
-        columns = _remedy_columns(remedies, before)
-        yield from map(Text, table(columns, width=width, indent=4, gap=2))
-
-
-def _remedy_columns(remedies: list[Remedy], before: Report) -> list[Column]:
-    more = [each.samples_per_second / before.samples_per_second for each in remedies]
-    changes = [change(each.step_time / before.expected) for each in remedies]
-    rates = [f"{rate(each.samples_per_second)} samples/s" for each in remedies]
+def _remedy_columns(before: Report) -> list[Column[Remedy]]:
+    now = before.samples_per_second
     return [
-        Column(header="", cells=[each.change for each in remedies]),
-        Column(header="", cells=_cut_marked(remedies), right=True),
-        Column(header="", cells=changes, right=True, priority=1),
-        Column(header="", cells=rates, right=True, priority=2),
-        Column(header="", cells=[f"{ratio:.2f}×" for ratio in more], right=True, priority=4),
-        Column(header="", cells=[each.effect for each in remedies], priority=3),
+        Column("", lambda each: each.change),
+        Column("", lambda each: each, Quantity(str, _cut_marked)),
+        Column("", lambda each: each.step_time / before.expected, CHANGE, priority=1),
+        Column("", lambda each: f"{rate(each.samples_per_second)} samples/s", NUMBER, priority=2),
+        Column("", lambda each: f"{each.samples_per_second / now:.2f}×", NUMBER, priority=4),
+        Column("", lambda each: each.effect, priority=3),
     ]
-
-
-def alternatives_text(others: Alternatives, step_time: Seconds, effect: str = "") -> str:
-    """Return the changes of the step, the least first; those that do not fit are only named.
-
-    ``effect`` says what the nearest way of another type changes most.
-    """
-    if others.fixed:
-        return "on your `ranks`"
-    if not others.step_times:
-        return "no other way is allowed"
-    nearest = others.nearest and others.nearest.sharding_type.value
-    return ", ".join(
-        _way_text(name, seconds / step_time, effect if name == nearest else "")
-        for name, seconds in others.step_times.items()
-    )
-
-
-def _way_text(name: str, ratio: float, effect: str) -> str:
-    if ratio == inf:
-        return f"{name} does not fit"
-    return f"{name} {change(ratio)}" + (f" ({effect})" if effect else "")

@@ -7,13 +7,15 @@ from typing import Any
 from planner.files.plans import table_data
 from planner.pages.charts import Chart, chart
 from planner.pages.frames import dataframe
-from planner.pages.tables import html_table, text
+from planner.pages.tables import NOTEBOOK_ROWS, rows_html, text
 from planner.planned.planned import Comparison, Planned
 from planner.show.format import count, duration, rate
 from planner.verbs.loading import simulate
-from planner.views.compare_page import comparison_columns, comparison_spec, sharder_names_of
+from planner.views.compare_columns import sharder_names
+from planner.views.compare_page import comparison_spec, sharders_html
 from planner.views.plan_charts import breakdown_spec, plan_timeline_spec, ranks_spec
-from planner.views.plan_page import headline, plan_page, table_columns
+from planner.views.plan_columns import plan_rows, table_columns
+from planner.views.plan_page import headline, plan_page
 from planner.views.report_data import report_data
 
 
@@ -32,7 +34,8 @@ def plan_table(planned: Planned) -> str:
     facts = " · ".join(
         f"{text(name)} <b>{text(value)}</b>" for name, value in headline(planned.report)
     )
-    return f"<p>{facts}</p>{html_table(table_columns(planned))}"
+    table = rows_html(table_columns(planned.report), plan_rows(planned), NOTEBOOK_ROWS)
+    return f"<p>{facts}</p>{table}"
 
 
 def shards_dataframe(planned: Planned) -> Any:  # noqa: ANN401 - a pandas.DataFrame
@@ -67,14 +70,17 @@ def timeline_chart(planned: Planned, ranks: Sequence[int]) -> Chart:
 
 def comparison_line(plans: Comparison) -> str:
     """Return the sharders compared, each with its plan's step time, in one line."""
-    both = zip(sharder_names_of(plans), plans, strict=True)
+    names = sharder_names([each.report for each in plans])
+    both = zip(names, plans, strict=True)
     steps = ", ".join(f"{name} {duration(each.report.expected)}" for name, each in both)
     return f"<Comparison of {count(len(plans), 'sharder')}: {steps}>"
 
 
 def comparison_table(plans: Comparison) -> str:
     """Return the HTML of a table with a row for every sharder."""
-    return html_table(comparison_columns(plans, plans.errors)) if plans else comparison_line(plans)
+    if not plans:
+        return comparison_line(plans)
+    return sharders_html(plans, plans.errors, NOTEBOOK_ROWS)
 
 
 def reports_dataframe(plans: Comparison) -> Any:  # noqa: ANN401 - a pandas.DataFrame
@@ -88,4 +94,4 @@ def reports_dataframe(plans: Comparison) -> Any:  # noqa: ANN401 - a pandas.Data
 
 def comparison_chart(plans: Comparison) -> Chart:
     """Return where the steps of the plans compared go."""
-    return chart(comparison_spec(plans))
+    return chart(comparison_spec([each.report for each in plans]))

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 from costmodel.step.timeline import Timeline
 from planner.pages.document import Panel, html_page
-from planner.pages.tables import HtmlColumn
-from planner.planned.report import STAGE_NAMES, Report
+from planner.pages.tables import rows_html
+from planner.planned.report import Report
 from planner.show.format import duration, memory, percent, rate, span
-from planner.verbs.alternatives import alternatives, best_change
+from planner.verbs.alternatives import alternatives
 from planner.verbs.what_if import unsearched, usual_changes
 from planner.views.decision_charts import search_spec, sensitivity_spec, what_if_spec
-from planner.views.explain_text import alternatives_text
+from planner.views.explain_data import path_columns
 from planner.views.plan_charts import (
     MOST_RANKS,
     breakdown_spec,
@@ -19,13 +19,13 @@ from planner.views.plan_charts import (
     plan_timeline_spec,
     ranks_spec,
 )
-from planner.views.report_text import rank_list
+from planner.views.plan_columns import plan_rows, table_columns
 from planner.views.verdict_text import verdict_lines
 
 if TYPE_CHECKING:
     from planner.planned.planned import Planned
     from planner.verbs.alternatives import Alternatives
-    from planner.verbs.explanation import Explanation, PathRow
+    from planner.verbs.explanation import Explanation
 
 
 def plan_page(
@@ -86,10 +86,12 @@ def _decision_panels(planned: "Planned", explanation: "Explanation | None") -> I
     yield Panel(
         title="Tables",
         note="Otherwise: the predicted step if this table alone were sharded so, or lay elsewhere.",
-        table=table_columns(planned, _others(planned, explanation)),
+        table=rows_html(table_columns(report, _others(planned, explanation)), plan_rows(planned)),
     )
     if explanation is not None:
-        yield Panel(title="The critical path in order", table=_path_columns(explanation.path))
+        yield Panel(
+            title="The critical path in order", table=rows_html(path_columns(), explanation.path)
+        )
     if report.search is not None and report.search.history:
         yield Panel(
             title="The search",
@@ -124,17 +126,6 @@ def _others(planned: "Planned", explanation: "Explanation | None") -> "Mapping[s
     return {each.sharding.table: each.others for each in explanation.choices if each.others}
 
 
-def _path_columns(path: "Sequence[PathRow]") -> list[HtmlColumn]:
-    return [
-        HtmlColumn.of_values("At", [row.start for row in path], duration),
-        HtmlColumn.of_values("Took", [row.seconds for row in path], duration),
-        HtmlColumn(header="Stage", cells=[STAGE_NAMES[row.stage] for row in path]),
-        HtmlColumn(
-            header="Rank", cells=["all" if row.rank is None else str(row.rank) for row in path]
-        ),
-        HtmlColumn(header="Bound by", cells=[row.bound_by for row in path]),
-        HtmlColumn(header="From", cells=[row.source for row in path]),
-    ]
 
 
 def headline(report: Report) -> list[tuple[str, str]]:
@@ -150,7 +141,7 @@ def headline(report: Report) -> list[tuple[str, str]]:
         facts.append(("no plan undercuts", duration(search.bound)))
     if baseline is not None:
         facts.append((baseline.sharder, f"{duration(baseline.quoted)}, {report.speedup:.2f}×"))
-    fullest = max(rank.memory.tables for rank in report.ranks) / report.usable_bytes
+    fullest = report.fullest.memory.tables / report.usable_bytes
     facts += [
         ("tables", f"{report.num_tables:,}, {memory(report.weight_bytes)}"),
         ("batch per GPU", f"{report.local_batch_size:,}"),
@@ -159,40 +150,3 @@ def headline(report: Report) -> list[tuple[str, str]]:
     if search is not None:
         facts.append(("found by", search.sharder))
     return facts
-
-
-def table_columns(
-    planned: "Planned", others: "Mapping[str, Alternatives] | None" = None
-) -> list[HtmlColumn]:
-    """Return every table as a row: what it is, where it went, and what else it would cost."""
-    tables = [planned.workload.table(entry.sharding.table) for entry in planned.report.tables]
-    places = [entry.sharding for entry in planned.report.tables]
-    world_size = planned.report.world_size
-    columns = [
-        HtmlColumn(header="Table", cells=[table.name for table in tables]),
-        numbers("Rows", [table.num_embeddings for table in tables]),
-        numbers("Columns", [table.embedding_dim for table in tables]),
-        numbers("Ids per sample", [table.pooling_factor for table in tables]),
-        HtmlColumn.of_values("Weights", [table.weight_bytes for table in tables], memory),
-        HtmlColumn(header="Sharding", cells=[str(each.sharding_type) for each in places]),
-        HtmlColumn(header="Kernel", cells=[str(each.compute_kernel) for each in places]),
-        numbers("Blocks", [len(each.shards) for each in places]),
-        HtmlColumn(header="Ranks", cells=[rank_list(each.ranks, world_size) for each in places]),
-    ]
-    if others is not None:
-        step = planned.report.step_time
-        known = [others.get(table.name) for table in tables]
-        columns.append(
-            HtmlColumn(
-                header="Otherwise",
-                prose=True,
-                cells=["" if each is None else alternatives_text(each, step) for each in known],
-                values=[None if each is None else best_change(each, step) for each in known],
-            )
-        )
-    return columns
-
-
-def numbers(header: str, values: Sequence[float]) -> HtmlColumn:
-    """Return a column of numbers."""
-    return HtmlColumn.of_values(header, values, "{:,.12g}".format)

@@ -1,22 +1,17 @@
 """The report of a plan as text: the answer, where the time goes, memory, decisions."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
-from math import inf
-from textwrap import wrap
 
 from rich.text import Text
 
-from costmodel.domain.plan import ComputeKernel, ShardingType, TableSharding
 from costmodel.step.graph import Stage
 from planner.planned.extrapolation import Extrapolation, critical_share
-from planner.planned.report import STAGE_NAMES, RankReport, Report, TableReport
+from planner.planned.report import STAGE_NAMES, Report
+from planner.show.columns import ASSUMED, WARNING, Column, part_columns
 from planner.show.format import (
     bar,
     count,
     duration,
-    durations,
-    memories,
     memory,
     odds,
     percent,
@@ -25,14 +20,11 @@ from planner.show.format import (
     rate,
     span,
 )
-from planner.show.layout import ASSUMED, FULL, WARNING, Column, flow, table, table_text
-from planner.views.confidence_text import odds, span
+from planner.show.layout import flow, rows_text, titled, wrapped
+from planner.views.plan_columns import MOST_MEMORY, kind_text, rank_columns, rank_list
 from planner.views.verdict_text import verdict_lines
-from planner.views.verdict_text import verdict_sentences
 
 PREDICTED = "were the models exact; what follows is of this step"
-MOST_WAITING, MOST_MEMORY = 0.1, 0.9
-"""Shares of the step, and of usable memory, above which they are coloured."""
 LEAST_BEYOND = 0.005
 """Smallest extrapolated share of the critical path that is worth a line."""
 MOST_RANKS = 16
@@ -43,7 +35,6 @@ _TABLE_LINES = 2
 _MOST_ITEMS = 40
 _BEYOND = "beyond"
 _BAR = 40
-_MEMORY_BAR = 16
 
 _BASELINES = {
     "torchrec": "TorchRec's own planner",
@@ -54,8 +45,7 @@ _BASELINES = {
 def notes_text(notes: Iterable[str], width: int, indent: int = 0) -> Iterator[Text]:
     """Yield what the reader is to be warned of."""
     for note in notes:
-        lines = wrap(f"warning: {note}", width - indent)
-        yield from (Text(" " * indent + line, style=WARNING) for line in lines)
+        yield from wrapped(f"warning: {note}", width, indent=indent, style=WARNING)
 
 
 def report_text(report: Report, width: int) -> Iterator[Text]:
@@ -64,18 +54,11 @@ def report_text(report: Report, width: int) -> Iterator[Text]:
     yield from notes_text(report.notes, width)
     yield Text()
     yield from _answer(report, width)
+    path = _breakdown_text(report.breakdown, width)
+    yield from titled("  Where the step goes (critical path)", path)
     yield Text()
-    yield Text("  Where the step goes (critical path)", style="bold")
-    yield from _plain(breakdown_lines(report.breakdown, width))
-    yield Text()
-    yield from ranks_text(report, width)
-    yield Text()
-    yield Text("  Tables", style="bold")
-    yield from _plain(table_lines(report, width))
-
-
-def _plain(lines: Sequence[str]) -> Iterator[Text]:
-    return map(Text, lines)
+    yield from _ranks_text(report, width)
+    yield from titled("  Tables", _tables_text(report, width))
 
 
 def headline_text(report: Report, width: int) -> Iterator[Text]:
@@ -99,7 +82,7 @@ def headline_text(report: Report, width: int) -> Iterator[Text]:
 def _answer(report: Report, width: int) -> Iterator[Text]:
     if report.verdict is not None:
         for sentence in verdict_lines(report):
-            yield from (Text(f"  {line}") for line in wrap(sentence, max(20, width - 2)))
+            yield from wrapped(sentence, width)
         yield Text()
     rows = [("step time", duration(report.expected), _throughput(report))]
     baseline, search, confidence = report.baseline, report.search, report.confidence
@@ -124,7 +107,7 @@ def _answer(report: Report, width: int) -> Iterator[Text]:
         yield Text.assemble(
             f"  {label:<9}  ", (f"{value:>{widest}}", style), f"  {beside}".rstrip()
         )
-        yield from (Text(f"    {line}") for line in wrap(below, max(20, width - 4)))
+        yield from wrapped(below, width, indent=4)
 
 
 def beyond_text(found: Sequence[Extrapolation]) -> str:
@@ -166,92 +149,54 @@ def _chance(probability: float | None) -> str:
     return "" if probability is None else f", P {odds(probability)}"
 
 
-def breakdown_lines(breakdown: Mapping[Stage, float], width: int) -> list[str]:
-    """Return one line per stage with its seconds, share and bar, largest first."""
+def _breakdown_text(breakdown: Mapping[Stage, float], width: int) -> Iterator[Text]:
+    """Yield a line per stage with its seconds, share and bar, largest first."""
     total = sum(breakdown.values())
-    shown = {stage: seconds for stage, seconds in breakdown.items() if seconds >= 0.001 * total}
+    parts = [(STAGE_NAMES[stage], s) for stage, s in breakdown.items() if s >= 0.001 * total]
     columns = [
-        Column(header="", cells=[STAGE_NAMES[stage] for stage in shown]),
-        Column(header="", cells=durations(shown.values(), total), right=True),
-        Column(header="", cells=[percent(s / total) for s in shown.values()], right=True),
-        Column(
-            header="", cells=[bar(s / total, _BAR).rstrip() for s in shown.values()], priority=1
-        ),
+        *part_columns(total),
+        Column("", lambda part: bar(part[1] / total, _BAR).rstrip(), priority=1),
     ]
-    return table(columns, width=width, indent=4, gap=2)
+    return rows_text(columns, parts, width=width, indent=4, gap=2)
 
 
-def ranks_text(report: Report, width: int) -> Iterator[Text]:
+def _ranks_text(report: Report, width: int) -> Iterator[Text]:
     """Yield the table of ranks: all, or the busiest when there are many."""
     ranks = report.ranks
     if len(ranks) > MOST_RANKS:
         busiest = sorted(ranks, key=lambda rank: (-rank.lookup, rank.rank))
         ranks = tuple(busiest[:_FEW_RANKS])
-    yield from table_text(_rank_columns(ranks, report), width=width)
+    yield from rows_text(rank_columns(report), ranks, width=width)
     rest = len(report.ranks) - len(ranks)
     if rest:
         least = min(rank.lookup for rank in report.ranks)
         yield Text(f"  {rest} less busy ranks; the least busy looks up for {duration(least)}")
-    yield from (Text(line, style=WARNING) for line in wrap(_nearly_full(report), width))
+    yield from wrapped(_nearly_full(report), width, style=WARNING)
 
 
 def _nearly_full(report: Report) -> str:
     """Say what is left on the fullest rank, where that is little; empty: it is enough."""
-    fullest = max(report.ranks, key=lambda rank: rank.memory.tables)
+    fullest = report.fullest
     left = report.usable_bytes - fullest.memory.tables
     if left >= (1 - MOST_MEMORY) * report.usable_bytes:
         return ""
     full = sum(r.memory.tables > MOST_MEMORY * report.usable_bytes for r in report.ranks)
     others = f" ({count(full, 'rank')} above {percent(MOST_MEMORY)})" if full > 1 else ""
     room = f"has {memory(left)} left" if left > 0.005 * report.usable_bytes else "is full"
-    return f"  Rank {fullest.rank} {room}{others}: larger tables or a larger batch may not fit."
+    return f"Rank {fullest.rank} {room}{others}: larger tables or a larger batch may not fit."
 
 
-def _rank_columns(ranks: Sequence[RankReport], report: Report) -> list[Column]:
-    usable = report.usable_bytes
-    held = [rank.memory.tables for rank in ranks]
-    shares = [num_bytes / usable if usable > 0 else 1.0 for num_bytes in held]
-    bars = [bar(share, _MEMORY_BAR, "·") for share in shares]
-    texts = memories(held)
-    widest = max(map(len, texts))
-
-    def times(name: str, attribute: str, priority: int, most: float = inf) -> Column:
-        seconds = [getattr(rank, attribute) for rank in ranks]
-        cells = durations(seconds, report.step_time)
-        styles = [WARNING if each > most * report.step_time else "" for each in seconds]
-        return Column(header=name, cells=cells, right=True, priority=priority, styles=styles)
-
-    return [
-        Column(header="Rank", cells=[str(rank.rank) for rank in ranks], right=True),
-        times("Lookup", "lookup", 0),
-        times("Collectives", "communication", 2),
-        times("Waiting", "waiting", 4, MOST_WAITING),
-        times("Idle", "idle", 3),
-        Column(
-            header=f"Memory, of {memory(usable)} usable",
-            cells=[
-                f"{drawn}  {text:>{widest}}  {percent(share):>4}"
-                for drawn, text, share in zip(bars, texts, shares, strict=True)
-            ],
-            styles=[FULL if share > MOST_MEMORY else "" for share in shares],
-            priority=1,
-        ),
-    ]
-
-
-def table_lines(report: Report, width: int) -> list[str]:
-    """Return the tables by sharding type, the largest first, as ``name → ranks``."""
-    groups: dict[str, list[TableReport]] = {}
+def _tables_text(report: Report, width: int) -> Iterator[Text]:
+    """Yield the tables by sharding type, the largest first, as ``name → ranks``."""
+    groups: dict[str, list[str]] = {}
     for entry in sorted(report.tables, key=lambda entry: -entry.weight_bytes):
-        groups.setdefault(kind_text(entry.sharding), []).append(entry)
+        ranks = rank_list(entry.sharding.ranks, report.world_size)
+        item = f"{printable(entry.sharding.table)} → {ranks}"
+        groups.setdefault(kind_text(entry.sharding), []).append(item)
     label = max(map(len, groups)) + 4
-    lines = []
     for name in sorted(groups, key=lambda name: (len(groups[name]), name)):
-        items = [f"{printable(t.sharding.table)} → {_ranks(t, report)}" for t in groups[name]]
-        rows = _summarised(items, width=width, indent=4 + label)
-        lines.append(f"    {name:<{label}}{rows[0]}")
-        lines.extend(" " * (4 + label) + row for row in rows[1:])
-    return lines
+        for number, row in enumerate(_summarised(groups[name], width=width, indent=4 + label)):
+            yield Text(f"    {'' if number else name:<{label}}{row}")
 
 
 def _summarised(items: Sequence[str], *, width: int, indent: int) -> list[str]:
@@ -263,29 +208,3 @@ def _summarised(items: Sequence[str], *, width: int, indent: int) -> list[str]:
         if len(rows) <= _TABLE_LINES or shown <= 1:
             return rows
         shown -= 1
-
-
-def kind_text(sharding: TableSharding) -> str:
-    """Return a sharding's type, and its kernel if that is not the type's usual one."""
-    default = ComputeKernel.FUSED
-    if sharding.sharding_type is ShardingType.DATA_PARALLEL:
-        default = ComputeKernel.DENSE
-    kernel = "" if sharding.compute_kernel is default else f", {sharding.compute_kernel}"
-    return f"{sharding.sharding_type}{kernel}"
-
-
-def _ranks(entry: TableReport, report: Report) -> str:
-    return rank_list(entry.sharding.ranks, report.world_size)
-
-
-def rank_list(ranks: Sequence[int], world_size: int) -> str:
-    """Return ranks as text, each once: ``0-3, 5``, or ``all``."""
-    distinct = sorted(set(ranks))
-    if len(distinct) == world_size > 1:
-        return "all"
-    parts: list[str] = []
-    # neighbours differ from their places in the list by the same number
-    for _, group in groupby(enumerate(distinct), key=lambda item: item[1] - item[0]):
-        run = [rank for _, rank in group]
-        parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run)
-    return ", ".join(parts)

@@ -9,9 +9,8 @@ from planner.decision.narrow import NARROW
 from planner.planned.report import Report, SearchReport
 from planner.planned.verdict import LIKELY, SAME_STEP, NarrowBlocks, PlanVerdict, Turn
 from planner.search.search import SearchEnd
-from planner.show.format import count, duration, percent_fine
-from planner.views.confidence_text import odds
 from planner.show.format import count, duration, odds, percent_fine
+from planner.views.confidence_text import odds
 
 _HOST_DECIDES = 0.3
 """Share of the critical path from which on it is said that the host launches."""

@@ -10,12 +10,20 @@ from planner.show.columns import (
     SHARE,
     TIME,
     Column,
-    fields_data,
+    Keys,
+    plain,
     rows_data,
     times,
 )
 from planner.show.format import printable
-from planner.traces.replay.breakdown import Breakdown, PathPart, Stretch, bound
+from planner.traces.replay.breakdown import (
+    Breakdown,
+    CommunicationTimes,
+    PathPart,
+    StreamUse,
+    Stretch,
+    bound,
+)
 from planner.traces.replay.importing import ImportedRun
 from planner.traces.replay.modes import Replay, StepTime
 from planner.traces.replay.rank_graph import WaitEdge
@@ -58,6 +66,8 @@ STRETCH_COLUMNS: list[Column[Stretch]] = [
     Column("Most of it in", lambda part: part.longest, key="longest", in_text=False, prose=True),
 ]
 """Those of the critical path in order."""
+_SECONDS = {name: f"{name}_s" for name in ("busy", "waiting", "idle", "hidden", "exposed")}
+_KEYS: Keys = {StreamUse: _SECONDS, CommunicationTimes: _SECONDS}
 
 
 def answer_columns(step_time: Seconds) -> list[Column[Answer]]:
@@ -125,10 +135,9 @@ def _times(replay: Replay) -> dict[str, Any]:
 
 
 def _breakdown(found: Breakdown) -> dict[str, Any]:
-    unit = {name: f"{name}_s" for name in ("busy", "waiting", "idle", "hidden", "exposed")}
     return {
-        "streams": [fields_data(use, **unit) for use in found.streams],
-        "communication": [fields_data(each, **unit) for each in found.communication],
+        "streams": plain(found.streams, _KEYS),
+        "communication": plain(found.communication, _KEYS),
         "critical_path": rows_data(path_columns(found.path_time), found.path),
         "critical_path_in_order": rows_data(STRETCH_COLUMNS, found.stretches),
         "bound_by": {name.value: share for name, share in found.bounds.items()},

@@ -9,7 +9,7 @@ from planner.planned.report import Report
 from planner.show.format import odds, span
 from planner.views.compare_text import sharders_text
 from planner.views.confidence_text import CAUSE_NAMES, confidence_text
-from planner.views.report_data import confidence_data, report_data
+from planner.views.report_data import report_data
 
 
 def sure(**changes: object) -> Report:
@@ -48,9 +48,8 @@ def test_nothing_is_said_where_nothing_is_known() -> None:
 
 
 def test_data_has_units_and_shares() -> None:
-    data = confidence_data(CONFIDENCE)
-    assert data is not None
-    assert data["interval_s"] == (0.9 * MS, 1.1 * MS)
+    data = report_data(sure())["uncertainty"]
+    assert data["interval_s"] == [0.9 * MS, 1.1 * MS]
     assert data["variance_shares"]["host"] == 0.5
     assert report_data(sure())["step_time_interval_s"] == (0.9 * MS, 1.1 * MS)
 

@@ -11,7 +11,8 @@ from costmodel.domain.plan import ShardingType
 from planner.verbs.alternatives import Alternatives
 from planner.verbs.explanation import Explanation, TableExplanation, path_rows
 from planner.verbs.what_if import Remedy
-from planner.views.explain_text import alternatives_text, explained_text, remedies_text
+from planner.views.explain_text import explained_text, remedies_text
+from planner.views.plan_columns import alternatives_text
 
 EXPLANATION = """\
 1.00 ms as predicted; rank 0 is the last to finish. Critical path:

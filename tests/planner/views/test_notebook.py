@@ -23,7 +23,8 @@ from planner.pages import document
 from planner.planned.planned import Comparison
 from planner.show.format import duration
 from planner.verbs.loading import judge
-from planner.views.compare_page import comparison_columns, diff_page
+from planner.views.compare_columns import each_found, sharder_columns
+from planner.views.compare_page import diff_page
 from planner.views.compare_text import diff_text
 from planner.views.plan_charts import (
     MOST_RANKS,
@@ -34,7 +35,8 @@ from planner.views.plan_charts import (
     ranks_spec,
     shown_ranks,
 )
-from planner.views.plan_page import headline, table_columns
+from planner.views.plan_columns import plan_rows, table_columns
+from planner.views.plan_page import headline
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +93,9 @@ def test_pages_quote_the_expected_step_and_call_the_other_predicted() -> None:
     assert facts["step time"] == duration(report.confidence.expected)
     assert facts["predicted"] == duration(report.step_time)
     assert facts[report.baseline.sharder].startswith(duration(report.baseline.expected))
-    times = next(each for each in comparison_columns([plan], {}) if each.header == "Step time")
-    assert times.cells == [duration(report.confidence.expected)]
+    found = each_found([report], {})
+    times = next(each for each in sharder_columns(found) if each.title == "Step time")
+    assert times.texts(found) == [duration(report.confidence.expected)]
 
 
 def test_a_notebook_keeps_few_of_many_tables() -> None:
@@ -214,7 +217,8 @@ def test_charts_of_altair_are_valid(planned: planner.Planned) -> None:
 
 
 def test_every_table_has_a_row(planned: planner.Planned) -> None:
-    assert {len(column.cells) for column in table_columns(planned)} == {12}
+    rows = plan_rows(planned)
+    assert {len(column.texts(rows)) for column in table_columns(planned.report)} == {12}
 
 
 def test_plans_of_different_models_are_compared_with_a_warning(planned: planner.Planned) -> None:

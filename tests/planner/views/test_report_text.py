@@ -18,8 +18,9 @@ from planner.planned.report import (
     TableReport,
     rank_reports,
 )
+from planner.views.plan_columns import rank_list
 from planner.views.report_data import report_data
-from planner.views.report_text import rank_list, report_text
+from planner.views.report_text import report_text
 from planner.views.timeline_text import timeline_text
 
 CONFIDENCE = Confidence(

@@ -1,0 +1,138 @@
+"""The tables of a plan: its ranks, its tables, and what these would cost sharded otherwise."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from itertools import groupby
+from math import inf
+
+from costmodel.base.units import Bytes, Seconds
+from costmodel.domain.plan import ComputeKernel, ShardingType, TableSharding
+from costmodel.domain.workload import EmbeddingTable
+from costmodel.memory.rank_memory import RankMemory
+from planner.planned.planned import Planned
+from planner.planned.report import RankReport, Report
+from planner.show.columns import FULL, MEMORY, NUMBER, WARNING, Column, Quantity, times, untold
+from planner.show.format import bar, change, memories, memory, percent
+from planner.verbs.alternatives import Alternatives, best_change
+
+MOST_WAITING, MOST_MEMORY = 0.1, 0.9
+"""Shares of the step, and of usable memory, above which they are coloured."""
+_MEMORY_BAR = 16
+_AMOUNT = Quantity("{:,.12g}".format)
+
+
+def rank_columns(report: Report) -> list[Column[RankReport]]:
+    """Return the columns of what ranks do in a step, and what they hold."""
+    time, usable = times(report.step_time), report.usable_bytes
+
+    def filled(held: Sequence[Bytes]) -> list[str]:
+        texts = memories(held)
+        widest = max(map(len, texts))
+        return [
+            f"{bar(share, _MEMORY_BAR, '·')}  {text:>{widest}}  {percent(share):>4}"
+            for share, text in zip(map(share_of_usable, held), texts, strict=True)
+        ]
+
+    def share_of_usable(held: Bytes) -> float:
+        return held / usable if usable > 0 else 1.0
+
+    return [
+        Column("Rank", lambda rank: rank.rank, NUMBER, key="rank"),
+        Column("Lookup", lambda rank: rank.lookup, time),
+        untold("lookup_forward_s", lambda rank: rank.lookup_forward),
+        untold("lookup_backward_s", lambda rank: rank.lookup_backward),
+        Column("Collectives", lambda rank: rank.communication, time, key="communication_s",
+               priority=2),
+        Column("Waiting", lambda rank: rank.waiting, time, key="waiting_s", priority=4,
+               style=lambda rank: _above(rank.waiting, MOST_WAITING * report.step_time, WARNING)),
+        Column("Idle", lambda rank: rank.idle, time, key="idle_s", priority=3),
+        untold("memory_bytes", lambda rank: rank.memory.total),
+        Column(f"Memory, of {memory(usable)} usable", lambda rank: rank.memory.tables,
+               Quantity(memory, filled, is_right=False), key="tables_memory_bytes", priority=1,
+               style=lambda rank: _above(share_of_usable(rank.memory.tables), MOST_MEMORY, FULL)),
+        untold("memory", lambda rank: _part_bytes(rank.memory)),
+    ]  # fmt: skip
+
+
+def _part_bytes(memory: RankMemory) -> dict[str, Bytes]:
+    return {f"{part.name}_bytes": getattr(memory, part.name) for part in fields(memory)}
+
+
+def _above(value: float, most: float, style: str) -> str:
+    return style if value > most else ""
+
+
+def table_columns(
+    report: Report, others: Mapping[str, Alternatives] | None = None
+) -> list[Column[tuple[EmbeddingTable, TableSharding]]]:
+    """Return the columns of tables: what they are, where they went, and what else would cost."""
+    step, told = report.step_time, others or {}
+
+    def best(name: str) -> float | None:
+        return best_change(told[name], step) if name in told else None
+
+    return [
+        Column("Table", lambda each: each[0].name),
+        Column("Rows", lambda each: each[0].num_embeddings, _AMOUNT),
+        Column("Columns", lambda each: each[0].embedding_dim, _AMOUNT),
+        Column("Ids per sample", lambda each: each[0].pooling_factor, _AMOUNT),
+        Column("Weights", lambda each: each[0].weight_bytes, MEMORY),
+        Column("Sharding", lambda each: each[1].sharding_type),
+        Column("Kernel", lambda each: each[1].compute_kernel),
+        Column("Blocks", lambda each: len(each[1].shards), _AMOUNT),
+        Column("Ranks", lambda each: rank_list(each[1].ranks, report.world_size)),
+        Column("Otherwise", lambda each: told.get(each[0].name),
+               lambda ways: alternatives_text(ways, step), prose=True,
+               page="" if others is None else None,
+               sorted_by=lambda each: best(each[0].name)),
+    ]  # fmt: skip
+
+
+def plan_rows(planned: Planned) -> list[tuple[EmbeddingTable, TableSharding]]:
+    """Return the tables of a plan, each with where it went."""
+    places = [entry.sharding for entry in planned.report.tables]
+    return [(planned.workload.table(each.table), each) for each in places]
+
+
+def kind_text(sharding: TableSharding) -> str:
+    """Return a sharding's type, and its kernel if that is not the type's usual one."""
+    default = ComputeKernel.FUSED
+    if sharding.sharding_type is ShardingType.DATA_PARALLEL:
+        default = ComputeKernel.DENSE
+    kernel = "" if sharding.compute_kernel is default else f", {sharding.compute_kernel}"
+    return f"{sharding.sharding_type}{kernel}"
+
+
+def rank_list(ranks: Sequence[int], world_size: int) -> str:
+    """Return ranks as text, each once: ``0-3, 5``, or ``all``."""
+    distinct = sorted(set(ranks))
+    if len(distinct) == world_size > 1:
+        return "all"
+    parts: list[str] = []
+    # neighbours differ from their places in the list by the same number
+    for _, group in groupby(enumerate(distinct), key=lambda item: item[1] - item[0]):
+        run = [rank for _, rank in group]
+        parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run)
+    return ", ".join(parts)
+
+
+def alternatives_text(others: Alternatives, step_time: Seconds, effect: str = "") -> str:
+    """Return the changes of the step, the least first; those that do not fit are only named.
+
+    ``effect`` says what the nearest way of another type changes most.
+    """
+    if others.fixed:
+        return "on your `ranks`"
+    if not others.step_times:
+        return "no other way is allowed"
+    nearest = others.nearest and others.nearest.sharding_type.value
+    return ", ".join(
+        _way_text(name, seconds / step_time, effect if name == nearest else "")
+        for name, seconds in others.step_times.items()
+    )
+
+
+def _way_text(name: str, ratio: float, effect: str) -> str:
+    if ratio == inf:
+        return f"{name} does not fit"
+    return f"{name} {change(ratio)}" + (f" ({effect})" if effect else "")
