@@ -105,27 +105,23 @@ def outcome_lines(result: Calibrated, outcome: Calibration, width: int) -> Itera
     """Yield the report: every family with its points and errors."""
     from rich.text import Text
 
-    from planner.show.layout import Column, table
+    from planner.show.columns import COUNT, SHARE_FINE, Column
+    from planner.show.layout import rows_text
 
     facts = outcome.measured.machine
     yield Text(f"{facts['num_ranks']} x {facts['name']}, {facts['device']}", style="bold")
-    families = kernel_families(result.profile)
-    rows = [
-        (name, f"{family.num_points:,}", family.error, family.error_p90)
-        for name, family in families.items()
+    families = kernel_families(result.profile).items()
+    rows: list[tuple[str, int | None, float | None, float | None]] = [
+        (name, family.num_points, family.error, family.error_p90) for name, family in families
     ]
-    rows += [(name, "", errors.median, errors.p90) for name, errors in result.errors.items()]
-    columns = [
-        Column(header="Family", cells=[row[0] for row in rows]),
-        Column(header="Points", cells=[row[1] for row in rows], right=True),
-        Column(header="Median error", cells=[_percent(row[2]) for row in rows], right=True),
-        Column(header="90th percentile", cells=[_percent(row[3]) for row in rows], right=True),
+    rows += [(name, None, errors.median, errors.p90) for name, errors in result.errors.items()]
+    columns: list[Column[tuple[str, int | None, float | None, float | None]]] = [
+        Column("Family", lambda row: row[0]),
+        Column("Points", lambda row: row[1], COUNT),
+        Column("Median error", lambda row: row[2], SHARE_FINE),
+        Column("90th percentile", lambda row: row[3], SHARE_FINE),
     ]
-    yield from map(Text, table(columns, width=width, gap=2))
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f}%"
+    yield from rows_text(columns, rows, width=width, gap=2)
 
 
 def _unstable(records: tuple[Record, ...]) -> Iterator[tuple[str, int, int]]:

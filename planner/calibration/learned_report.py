@@ -4,9 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from planner.show.columns import COUNT, Column, Quantity, rows_data
+from planner.show.format import duration, printable
 from planner.show.output import Output
 
 if TYPE_CHECKING:
+    from costmodel.domain.traced import OperatorOverheads
     from planner.calibration.learning import Learned
 
 _MOST_ROWS = 12
@@ -43,29 +46,12 @@ def learn_from_trace(
 def _lines(learned: "Learned", width: int) -> Any:  # noqa: ANN401 - an iterator of rich's text
     from rich.text import Text
 
-    from planner.show.format import duration
-    from planner.show.layout import Column, table
+    from planner.show.layout import rows_text
 
     yield Text("Host, with the profiler attached", style="bold")
     for name, seconds in learned.host.items():
         yield Text(f"  {name:<18} {duration(seconds)}")
-    rows = learned.operators[:_MOST_ROWS]
-    times = {
-        "T1": [row.before for row in rows],
-        "T2": [row.lead for row in rows],
-        "T3": [row.tail for row in rows],
-        "T4": [row.call for row in rows],
-        "T5": [row.between for row in rows],
-    }
-    columns = [
-        Column(header="Operator", cells=[_short(row.name) for row in rows]),
-        Column(header="Count", cells=[f"{row.count:,}" for row in rows], right=True),
-        *(
-            Column(header=name, cells=[duration(t) if t >= _NS else "" for t in values], right=True)
-            for name, values in times.items()
-        ),
-    ]
-    yield from map(Text, table(columns, width=width, gap=2))
+    yield from rows_text(_operator_columns(), learned.operators[:_MOST_ROWS], width=width, gap=2)
     yield Text("Kernels, the longest in all first", style="bold")
     for kernel in learned.kernels[:_MOST_ROWS]:
         name = _short(kernel.name)[: width - 30]
@@ -79,9 +65,20 @@ def _lines(learned: "Learned", width: int) -> Any:  # noqa: ANN401 - an iterator
         yield Text(f"  {len(learned.collectives) - len(known)} of unknown size")
 
 
-def _short(name: str) -> str:
-    from planner.show.format import printable
+def _operator_columns() -> "list[Column[OperatorOverheads]]":
+    time = Quantity(lambda seconds: duration(seconds) if seconds >= _NS else "")
+    return [
+        Column("Operator", lambda row: row.name, _short, key="name"),
+        Column("Count", lambda row: row.count, COUNT, key="count"),
+        Column("T1", lambda row: row.before, time, key="t1_s"),
+        Column("T2", lambda row: row.lead, time, key="t2_s"),
+        Column("T3", lambda row: row.tail, time, key="t3_s"),
+        Column("T4", lambda row: row.call, time, key="t4_s"),
+        Column("T5", lambda row: row.between, time, key="t5_s"),
+    ]
 
+
+def _short(name: str) -> str:
     return printable(name.replace("autograd::engine::evaluate_function", "backward"))
 
 
@@ -89,18 +86,7 @@ def _data(learned: "Learned") -> dict[str, Any]:
     return {
         "traces": learned.source,
         "host": {f"{name}_s": seconds for name, seconds in learned.host.items()},
-        "operators": [
-            {
-                "name": row.name,
-                "count": row.count,
-                "t1_s": row.before,
-                "t2_s": row.lead,
-                "t3_s": row.tail,
-                "t4_s": row.call,
-                "t5_s": row.between,
-            }
-            for row in learned.operators
-        ],
+        "operators": rows_data(_operator_columns(), learned.operators),
         "kernels": [
             {"name": row.name, "count": row.count, "median_s": row.median}
             for row in learned.kernels

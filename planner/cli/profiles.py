@@ -1,7 +1,5 @@
 """``planner profiles``."""
 
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -41,39 +39,36 @@ def command(action: str, *, name: str | None, output: Output) -> None:
 
 def _list(output: Output) -> None:
     from planner.files.profiles import load_profile, profile_names
-    from planner.show.profile_text import profiles_text
+    from planner.show.layout import rows_text
+    from planner.show.profile_text import PROFILE_COLUMNS
 
     profiles = [load_profile(name) for name in profile_names()]
     if output.json:
         output.data({"profiles": [_summary(profile) for profile in profiles]})
     else:
-        output.lines(lambda width: profiles_text(profiles, width))
+        output.lines(lambda width: rows_text(PROFILE_COLUMNS, profiles, width=width))
 
 
 def _show(name: str, output: Output) -> None:
+    from costmodel.domain.families import kernel_families
     from planner.files.profiles import dump_profile, load_profile
-    from planner.show.profile_text import families_data, families_text
+    from planner.show.columns import plain, rows_data
+    from planner.show.layout import rows_text
+    from planner.show.profile_text import FAMILY_COLUMNS
 
     profile = load_profile(name)
+    families = list(kernel_families(profile).items())
     if output.json:
         output.data({
             **_summary(profile),
-            "families": families_data(profile),
-            "profile": _plain(profile),
+            "families": rows_data(FAMILY_COLUMNS, families),
+            "profile": plain(profile),
         })
     else:
-        for line in (_HEADING, *families_text(profile, _WIDTH)):
+        table = rows_text(FAMILY_COLUMNS, families, width=_WIDTH, gap=2)
+        for line in (_HEADING, *(row.plain for row in table)):
             click.echo(f"# {line}".rstrip())
         click.echo(dump_profile(profile), nl=False)
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 - any part of a profile
-    """Return frozen dataclasses as plain data, in SI, without what they computed themselves."""
-    if is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value) if f.init}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return list(map(_plain, value)) if isinstance(value, tuple) else value
 
 
 def _summary(profile: "HardwareProfile") -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from planner.files.json_text import dump_json
 from planner.pages.charts import VEGA, Spec, vega_bundle
-from planner.pages.tables import HtmlColumn, html_table, text
+from planner.pages.tables import text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +15,7 @@ class Panel:
     title: str
     note: str = ""
     chart: Spec | None = None
-    table: Sequence[HtmlColumn] | str = ()
+    table: str = ""
     """As ``rows_html`` makes it."""
     lines: Sequence[str] = ()
 
@@ -64,13 +64,9 @@ def _section(number: int, panel: Panel) -> str:
     if panel.table:
         body += (
             '<input type="search" placeholder="filter rows" aria-label="filter rows">'
-            f'<div class="rows">{_rows(panel)}</div>'
+            f'<div class="rows">{panel.table}</div>'
         )
     return f"<section><h2>{text(panel.title)}</h2>{note}{body}</section>"
-
-
-def _rows(panel: Panel) -> str:
-    return panel.table if isinstance(panel.table, str) else html_table(panel.table, None)
 
 
 STYLE = """

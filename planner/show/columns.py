@@ -9,7 +9,17 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from costmodel.base.units import Seconds
-from planner.show.format import change, duration, durations, memories, memory, percent, rate, span
+from planner.show.format import (
+    change,
+    duration,
+    durations,
+    memories,
+    memory,
+    percent,
+    percent_fine,
+    rate,
+    span,
+)
 
 Row = TypeVar("Row")
 WARNING, FULL, ASSUMED = "yellow", "red", "yellow"
@@ -40,12 +50,8 @@ def times(largest: Seconds) -> Quantity:
 
 
 NUMBER, COUNT = Quantity(str), Quantity("{:,}".format)
-TIME, MEMORY, RATE, SHARE = (
-    times(0.0),
-    Quantity(memory, memories),
-    Quantity(rate),
-    Quantity(percent),
-)
+TIME, MEMORY, RATE = times(0.0), Quantity(memory, memories), Quantity(rate)
+SHARE, SHARE_FINE = Quantity(percent), Quantity(percent_fine)
 CHANGE = Quantity(change)
 """Of ratios: 1.067 is ``+6.7%``."""
 SPAN = Quantity(span, is_sorted=False)
@@ -83,6 +89,12 @@ class Column(Generic[Row]):
     def is_right(self) -> bool:
         """Whether cells are aligned to the right."""
         return isinstance(self.said, Quantity) and self.said.is_right
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether rows are sorted by a number on pages, not by what is said."""
+        said = self.said
+        return self.sorted_by is not None or (isinstance(said, Quantity) and said.is_sorted)
 
     def texts(self, rows: Iterable[Row]) -> list[str]:
         """Return the cells of text, whose quantities are in one unit."""

@@ -1,4 +1,4 @@
-"""Tables of text: columns below each other, the least important dropped when it gets narrow."""
+"""Text side by side: tables, whose least important columns are dropped when it gets narrow."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,53 +7,65 @@ from textwrap import wrap
 from rich.cells import cell_len
 from rich.text import Text
 
-from planner.show.columns import Column as Described
-from planner.show.columns import Row
+from planner.show.columns import Column, Row
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """One column of a table; its cells are never cut."""
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """One column of text; its cells, the title first, are never cut."""
 
-    header: str
     cells: Sequence[str]
-    right: bool = False
-    """Whether it is aligned to the right."""
-    priority: int = 0
-    """Columns with the highest number are dropped first; 0 is never dropped."""
-    styles: Sequence[str] = ()
-    """How cells look, as rich has it; none: they are plain."""
+    styles: Sequence[str]
+    is_right: bool
+    priority: int
+
+    @classmethod
+    def of(cls, column: Column[Row], rows: Sequence[Row]) -> "_Laid":
+        styles = ["", *map(column.style, rows)] if column.style else [""] * (1 + len(rows))
+        cells = [column.title, *column.texts(rows)]
+        return cls(cells, styles, column.is_right, column.priority)
 
     @property
     def width(self) -> int:
-        """Width of the widest cell or the header."""
-        return max(map(cell_len, (self.header, *self.cells)), default=0)
+        return max(map(cell_len, self.cells))
+
+    def padded(self, row: int) -> str:
+        cell = self.cells[row]
+        space = " " * (self.width - cell_len(cell))
+        return space + cell if self.is_right else cell + space
 
 
-def table(columns: Sequence[Column], *, width: int, indent: int = 2, gap: int = 3) -> list[str]:
-    """Return the lines of a table, the headers first unless all are empty."""
-    shown = _fitting(columns, width=width, indent=indent, gap=gap)
-    rows = list(zip(*(column.cells for column in shown), strict=True))
-    if any(column.header for column in shown):
-        rows.insert(0, tuple(column.header for column in shown))
-    return [_row(shown, row, " " * gap, " " * indent) for row in rows]
-
-
-def table_text(
-    columns: Sequence[Column], *, width: int, indent: int = 2, gap: int = 3
+def rows_text(
+    columns: Sequence[Column[Row]],
+    rows: Sequence[Row],
+    *,
+    width: int,
+    indent: int = 2,
+    gap: int = 3,
 ) -> Iterator[Text]:
-    """Yield the lines of a table, the headers bold and cells in their styles."""
-    shown = _fitting(columns, width=width, indent=indent, gap=gap)
-    has_header = any(column.header for column in shown)
-    for number, line in enumerate(table(shown, width=width, indent=indent, gap=gap)):
-        row, styled, start = number - has_header, Text(line), indent
-        if row < 0:
-            styled.stylize("bold")
+    """Yield the lines of a table: bold titles, unless all are empty, and the rows."""
+    laid = [_Laid.of(column, rows) for column in columns if column.in_text]
+    shown = _fitting(laid, width - indent, gap)
+    has_titles = any(column.cells[0] for column in shown)
+    for row in range(0 if has_titles else 1, 1 + len(rows)):
+        cells = (" " * gap).join(column.padded(row) for column in shown)
+        line, start = Text((" " * indent + cells).rstrip()), indent
+        if row == 0:
+            line.stylize("bold")
         for column in shown:
-            if row >= 0 and column.styles:
-                styled.stylize(column.styles[row], start, start + column.width)
+            line.stylize(column.styles[row], start, start + column.width)
             start += column.width + gap
-        yield styled
+        yield line
+
+
+def _fitting(columns: Sequence[_Laid], width: int, gap: int) -> list[_Laid]:
+    shown = list(columns)
+    while sum(column.width + gap for column in shown) - gap > width:
+        least = max(shown, key=lambda column: column.priority)
+        if least.priority == 0:
+            break
+        shown.remove(least)
+    return shown
 
 
 def titled(title: str, lines: Iterable[Text]) -> Iterator[Text]:
@@ -81,44 +93,3 @@ def flow(items: Sequence[str], *, width: int, indent: int, gap: int = 4) -> list
         else:
             lines.append(item)
     return lines
-
-
-def _fitting(columns: Sequence[Column], *, width: int, indent: int, gap: int) -> list[Column]:
-    shown = list(columns)
-    while indent + sum(c.width for c in shown) + gap * (len(shown) - 1) > width:
-        least = max(shown, key=lambda column: column.priority)
-        if least.priority == 0:
-            break
-        shown.remove(least)
-    return shown
-
-
-def _row(columns: Sequence[Column], cells: Sequence[str], gap: str, indent: str) -> str:
-    padded = []
-    for column, cell in zip(columns, cells, strict=True):
-        space = " " * (column.width - cell_len(cell))
-        padded.append(space + cell if column.right else cell + space)
-    return (indent + gap.join(padded)).rstrip()
-
-
-def rows_text(
-    columns: Sequence[Described[Row]],
-    rows: Sequence[Row],
-    *,
-    width: int,
-    indent: int = 2,
-    gap: int = 3,
-) -> Iterator[Text]:
-    """Yield the lines of a table."""
-    laid = [
-        Column(
-            header=each.title,
-            cells=each.texts(rows),
-            right=each.is_right,
-            priority=each.priority,
-            styles=[each.style(row) for row in rows] if each.style else (),
-        )
-        for each in columns
-        if each.in_text
-    ]
-    yield from table_text(laid, width=width, indent=indent, gap=gap)

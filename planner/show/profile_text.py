@@ -1,67 +1,10 @@
-"""Hardware profiles beside each other, as text."""
+"""The tables of hardware profiles beside each other, and of the kernel families of one."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-from rich.text import Text
-
-from costmodel.domain.families import kernel_families
 from costmodel.domain.hardware import HardwareProfile, KernelFamily
-from planner.show.format import bandwidth, memory, percent, percent_fine, rate
-from planner.show.layout import Column, table, table_text
-
-
-def profiles_text(profiles: Sequence[HardwareProfile], width: int) -> Iterator[Text]:
-    """Yield a table of profiles."""
-    columns = [
-        Column(header="Profile", cells=[profile.name for profile in profiles]),
-        Column(header="GPUs per node", cells=[str(p.gpus_per_node) for p in profiles], right=True),
-        Column(header="Memory", cells=[memory(p.gpu.memory_bytes) for p in profiles], right=True),
-        Column(
-            header="HBM",
-            cells=[bandwidth(p.gpu.memory_bandwidth) for p in profiles],
-            right=True,
-            priority=1,
-        ),
-        Column(header="Collectives measured on", cells=list(map(_ranks, profiles)), priority=2),
-        Column(header="Held-out error", cells=list(map(_error, profiles)), priority=3),
-    ]
-    yield from table_text(columns, width=width)
-
-
-def families_text(profile: HardwareProfile, width: int) -> list[str]:
-    """Return a table of kernel families: what they rest on, and how far off they have been."""
-    families = kernel_families(profile)
-    rows = list(families.values())
-    columns = [
-        Column(header="Family", cells=list(families)),
-        Column(header="Source", cells=[str(row.source) for row in rows]),
-        Column(header="Points", cells=[f"{row.num_points:,}" for row in rows], right=True),
-        Column(header="Held-out error", cells=[_percent(row.error) for row in rows], right=True),
-        Column(header="90%", cells=[_percent(row.error_p90) for row in rows], right=True),
-        Column(header="Measured", cells=list(map(_measured_on, rows)), priority=1),
-    ]
-    return table(columns, width=width, gap=2)
-
-
-def families_data(profile: HardwareProfile) -> list[dict[str, Any]]:
-    """Return the same as plain data."""
-    return [
-        {
-            "name": name,
-            "source": family.source.value,
-            "origin": family.origin,
-            "num_points": family.num_points,
-            "error": family.error,
-            "error_p90": family.error_p90,
-            "ranges": {quantity: list(pair) for quantity, pair in family.ranges.items()},
-        }
-        for name, family in kernel_families(profile).items()
-    ]
-
-
-def _percent(error: float | None) -> str:
-    return "-" if error is None else percent_fine(error)
+from planner.show.columns import COUNT, NUMBER, SHARE_FINE, Column, Quantity, untold
+from planner.show.format import bandwidth, memory, percent, rate
 
 
 def _measured_on(family: KernelFamily) -> str:
@@ -103,3 +46,24 @@ def _ranks(profile: HardwareProfile) -> str:
 def _error(profile: HardwareProfile) -> str:
     errors = [curve.error for curve in profile.curves if curve.error is not None]
     return f"{percent(sum(errors) / len(errors))} of a collective" if errors else ""
+
+
+PROFILE_COLUMNS: list[Column[HardwareProfile]] = [
+    Column("Profile", lambda profile: profile.name),
+    Column("GPUs per node", lambda profile: profile.gpus_per_node, NUMBER),
+    Column("Memory", lambda profile: profile.gpu.memory_bytes, Quantity(memory)),
+    Column("HBM", lambda profile: profile.gpu.memory_bandwidth, Quantity(bandwidth), priority=1),
+    Column("Collectives measured on", _ranks, priority=2),
+    Column("Held-out error", _error, priority=3),
+]
+FAMILY_COLUMNS: list[Column[tuple[str, KernelFamily]]] = [
+    Column("Family", lambda row: row[0], key="name"),
+    Column("Source", lambda row: row[1].source, key="source"),
+    untold("origin", lambda row: row[1].origin),
+    Column("Points", lambda row: row[1].num_points, COUNT, key="num_points"),
+    Column("Held-out error", lambda row: row[1].error, SHARE_FINE, key="error", none="-"),
+    Column("90%", lambda row: row[1].error_p90, SHARE_FINE, key="error_p90", none="-"),
+    Column("Measured", lambda row: _measured_on(row[1]), priority=1),
+    untold("ranges", lambda row: row[1].ranges),
+]
+"""Kernel families: what they rest on, and how far off they have been."""

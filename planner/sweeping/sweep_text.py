@@ -1,12 +1,11 @@
 """A sweep as text: its table, what is on the front, and the cheapest point that is fast enough."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from textwrap import wrap
 
 from rich.text import Text
 
 from planner.show.format import count, duration, rate, significant
-from planner.show.layout import rows_text
+from planner.show.layout import rows_text, wrapped
 from planner.sweeping.points import Sweep, SweepPoint, by_note
 from planner.sweeping.sweep_data import MARK, point_columns
 from planner.views.report_text import notes_text
@@ -23,9 +22,9 @@ def sweep_text(sweep: Sweep, width: int, target: float | None = None) -> Iterato
     yield Text()
     yield from rows_text(point_columns(sweep), sweep.points, width=width, indent=0)
     yield Text()
-    yield from map(Text, _notes(sweep, width))
+    yield from _notes(sweep, width)
     if target is not None:
-        yield from map(Text, wrap(cheapest_text(sweep, target), width))
+        yield from wrapped(cheapest_text(sweep, target), width, indent=0)
 
 
 def cost_text(point: SweepPoint) -> str:
@@ -66,17 +65,18 @@ def _places(points: Sequence[SweepPoint], sweep: Sweep) -> Iterable[str]:
     return dict.fromkeys(names)
 
 
-def _notes(sweep: Sweep, width: int) -> Iterator[str]:
+def _notes(sweep: Sweep, width: int) -> Iterator[Text]:
     what = "cost per sample" if sweep.is_priced else "GPU-hours per sample"
     if sweep.feasible:
         text = (
             f"{MARK} {len(sweep.front)} on the front: none of these has another that is no worse "
             f"in samples/s, {what} and step time, and better in one."
         )
-        yield from wrap(text, width)
+        yield from wrapped(text, width, indent=0)
     for point in sweep.points:
         if point.reason is not None:
-            yield from wrap(f"No plan for {place(point)}: {point.reason}.", width)
+            why = f"No plan for {place(point)}: {point.reason}."
+            yield from wrapped(why, width, indent=0)
 
 
 def cheapest_text(sweep: Sweep, target: float) -> str:

@@ -6,6 +6,7 @@ from planner.show.columns import (
     CHANGE,
     COUNT,
     NUMBER,
+    SHARE_FINE,
     TIME,
     Column,
     Quantity,
@@ -13,7 +14,7 @@ from planner.show.columns import (
     rows_data,
     untold,
 )
-from planner.show.format import duration, percent_fine, printable
+from planner.show.format import duration, printable
 from planner.traces.predict.prediction import FamilyTime, Prediction, RankStep, UnknownOperator
 
 RANK_COLUMNS: list[Column[RankStep]] = [
@@ -31,7 +32,7 @@ FAMILY_COLUMNS: list[Column[FamilyTime]] = [
 UNKNOWN_COLUMNS: list[Column[UnknownOperator]] = [
     Column("", lambda row: row.name, printable, key="name"),
     Column("", lambda row: row.count, COUNT, key="count"),
-    Column("", lambda row: row.share, Quantity(percent_fine), key="time_share"),
+    Column("", lambda row: row.share, SHARE_FINE, key="time_share"),
 ]
 
 

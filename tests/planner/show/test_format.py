@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from costmodel.base.units import GIB, MIB
+from planner.show.columns import NUMBER, Column
 from planner.show.format import (
     bandwidth,
     bar,
@@ -18,7 +19,7 @@ from planner.show.format import (
     signed_duration,
     significant,
 )
-from planner.show.layout import Column, flow, table, table_text
+from planner.show.layout import flow, rows_text
 from planner.show.output import Output
 
 
@@ -76,14 +77,18 @@ def test_a_bar_ends_in_an_eighth() -> None:
 
 
 def test_columns_go_by_priority() -> None:
-    columns = [
-        Column(header="a", cells=["1"]),
-        Column(header="bb", cells=["22"], right=True, priority=2),
-        Column(header="cc", cells=["3"], priority=1),
+    columns: list[Column[int]] = [
+        Column("a", lambda row: row),
+        Column("bb", lambda row: 22 * row, NUMBER, priority=2),
+        Column("cc", lambda row: 3 * row, priority=1),
     ]
-    assert table(columns, width=80) == ["  a   bb   cc", "  1   22   3"]
-    assert table(columns, width=10) == ["  a   cc", "  1   3"]
-    assert table(columns, width=1) == ["  a", "  1"]
+
+    def table(width: int) -> list[str]:
+        return [line.plain for line in rows_text(columns, [1], width=width)]
+
+    assert table(80) == ["  a   bb   cc", "  1   22   3"]
+    assert table(10) == ["  a   cc", "  1   3"]
+    assert table(1) == ["  a", "  1"]
 
 
 def test_items_flow_over_lines() -> None:
@@ -97,15 +102,25 @@ def test_memory_sizes_of_a_column_have_one_unit() -> None:
 
 
 def test_a_style_is_of_its_cell_alone() -> None:
-    columns = [
-        Column(header="Rank", cells=["0", "1"], right=True),
-        Column(header="Wait", cells=["1", "9"], right=True, styles=["", "yellow"]),
+    columns: list[Column[tuple[int, int]]] = [
+        Column("Rank", lambda row: row[0], NUMBER),
+        Column(
+            "Wait", lambda row: row[1], NUMBER, style=lambda row: "yellow" if row[1] > 8 else ""
+        ),
     ]
-    head, calm, late = table_text(columns, width=40)
-    assert [line.plain for line in (head, calm, late)] == table(columns, width=40)
+    head, calm, late = rows_text(columns, [(0, 1), (1, 9)], width=40)
+    assert [line.plain for line in (head, calm, late)] == [
+        "  Rank   Wait", "     0      1", "     1      9",
+    ]  # fmt: skip
+    assert [span.style for span in head.spans] == ["bold"]
     assert calm.spans == []
-    (span,) = [span for span in late.spans if span.style == "yellow"]
-    assert late.plain[span.start : span.end].strip() == "9"
+    (span,) = late.spans
+    assert (span.style, late.plain[span.start : span.end].strip()) == ("yellow", "9")
+
+
+def test_a_table_without_titles_begins_with_its_first_row() -> None:
+    columns: list[Column[str]] = [Column("", lambda row: row, style=lambda _: "red")]
+    assert [line.plain for line in rows_text(columns, ["a", "b"], width=40)] == ["  a", "  b"]
 
 
 def test_colours_are_left_out_where_nobody_wants_them(
