@@ -13,7 +13,9 @@ from importlib.metadata import version
 from typing import Any, TypeAlias
 
 from costmodel.base.errors import InputError, MissingDependencyError
+from costmodel.base.units import MS, Seconds
 from planner.files.disk import make_folder, user_path, write_text
+from planner.show.format import duration
 
 Spec: TypeAlias = Mapping[str, Any]
 """A Vega-Lite specification, or one of Vega where ``$schema`` says so."""
@@ -40,6 +42,11 @@ def field(name: str, title: str, kind: str = "quantitative", **more: Any) -> dic
 def layer(mark: object, **encoding: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
     """Return marks, and what they show, as a part of a chart."""
     return {"mark": mark, "encoding": encoding}
+
+
+def timed(seconds: Seconds, **row: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
+    """Return a row of a chart with a time: in ms, and as it is said."""
+    return {**row, "ms": seconds / MS, "text": duration(seconds)}
 
 
 def tooltip(**titles: str) -> list[dict[str, Any]]:

@@ -1,12 +1,12 @@
 """What a decision rests on, as charts: the search, the assumptions, what would help."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from costmodel.base.units import MS
 from costmodel.uncertainty.sensitivity import FACTORS, PlanStep
 from planner.decision.judging import ASSUMPTIONS
-from planner.pages.charts import VEGA_LITE, Spec, field, spec
+from planner.pages.charts import VEGA_LITE, Spec, field, layer, spec, timed, tooltip
 from planner.show.format import change, duration, rate
 from planner.verbs.what_if import Remedy
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _HEIGHT, _NARROW, _BAR = 220, 300, 22
 _THIS_PLAN = "this plan"
+_PREDICTED = field("ms", "ms of the step, as predicted", scale={"zero": False})
+_RED = "#e15759"
 _FACTORS = {"type": "log", "domain": [FACTORS[0], FACTORS[-1]]}
 _TICKS = {"values": [0.25, 0.5, 1, 2, 4]}
 
@@ -26,38 +28,26 @@ def search_spec(report: "Report") -> Spec:
     search = report.search
     if search is None or not search.history:
         return {}
-    rows = [
-        {
-            "s": point.time,
-            "ms": point.step_time / MS,
-            "sharder": point.sharder,
-            "text": duration(point.step_time),
-        }
-        for point in search.history
-    ]
-    curve = {
-        "mark": {"type": "line", "interpolate": "step-after", "point": True},
-        "encoding": {
-            "x": field("s", "seconds from when the command began"),
-            "y": field("ms", "ms of the step, as predicted", scale={"zero": False}),
-            "tooltip": [
-                field("text", "step time", "nominal"),
-                field("sharder", "found by", "nominal"),
-                field("s", "after seconds", format=".2f"),
-            ],
-        },
-    }
+    rows = [timed(each.step_time, s=each.time, sharder=each.sharder) for each in search.history]
+    curve = layer(
+        {"type": "line", "interpolate": "step-after", "point": True},
+        x=field("s", "seconds from when the command began"),
+        y=_PREDICTED,
+        tooltip=[
+            *tooltip(text="step time", sharder="found by"),
+            field("s", "after seconds", format=".2f"),
+        ],
+    )
     if not search.bound:
         return spec(rows, height=_HEIGHT, layer=[curve])
-    bound: dict[str, Any] = {
-        "data": {"values": [{"ms": search.bound / MS, "text": f"bound {duration(search.bound)}"}]},
+    said = {"type": "text", "align": "left", "dy": -6, "x": 4, "color": _RED}
+    values = [{"ms": search.bound / MS, "text": f"bound {duration(search.bound)}"}]
+    bound = {
+        "data": {"values": values},
         "encoding": {"y": field("ms", "")},
         "layer": [
-            {"mark": {"type": "rule", "strokeDash": [6, 4], "color": "#e15759"}},
-            {
-                "mark": {"type": "text", "align": "left", "dy": -6, "x": 4, "color": "#e15759"},
-                "encoding": {"text": {"field": "text"}},
-            },
+            {"mark": {"type": "rule", "strokeDash": [6, 4], "color": _RED}},
+            layer(said, text={"field": "text"}),
         ],
     }
     return spec(rows, height=_HEIGHT, layer=[curve, bound])
@@ -69,35 +59,25 @@ def sensitivity_spec(planned: "Planned") -> Spec:
     That is the rival that decides (``verdict.turn``), or else the baseline's plan.
     """
     rows = [
-        {
-            "assumption": assumption,
-            "factor": factor,
-            "ms": seconds / MS,
-            "plan": name,
-            "text": duration(seconds),
-        }
+        timed(seconds, assumption=assumption, factor=factor, plan=name)
         for name, plan in _compared(planned)
         for step in [PlanStep.of(planned.workload, planned.topology, plan)]
         for assumption, causes in ASSUMPTIONS.items()
         for factor, seconds in zip(FACTORS.tolist(), step.times(causes).tolist(), strict=True)
     ]
-    lines = {
-        "mark": "line",
-        "encoding": {
-            "x": field("factor", "takes so many times as long", scale=_FACTORS, axis=_TICKS),
-            "y": field("ms", "ms of the step, as predicted", scale={"zero": False}),
-            "color": field("plan", "", "nominal", sort=None),
-            "tooltip": [
-                field("plan", "plan", "nominal"),
-                field("factor", "times as long", format=".2f"),
-                field("text", "step", "nominal"),
-            ],
-        },
-    }
-    present = {
-        "mark": {"type": "rule", "strokeDash": [2, 4]},
-        "encoding": {"x": {"datum": 1.0, "type": "quantitative"}},
-    }
+    lines = layer(
+        "line",
+        x=field("factor", "takes so many times as long", scale=_FACTORS, axis=_TICKS),
+        y=_PREDICTED,
+        color=field("plan", "", "nominal", sort=None),
+        tooltip=[
+            *tooltip(plan="plan"),
+            field("factor", "times as long", format=".2f"),
+            *tooltip(text="step"),
+        ],
+    )
+    here = {"datum": 1.0, "type": "quantitative"}
+    present = layer({"type": "rule", "strokeDash": [2, 4]}, x=here)
     return {
         "$schema": VEGA_LITE,
         "data": {"values": rows},
@@ -130,22 +110,13 @@ def what_if_spec(remedies: Sequence[Remedy], report: "Report") -> Spec:
         }
         for each in remedies
     ]
-    bars = {
-        "mark": "bar",
-        "encoding": {
-            "y": field("change", "", "nominal", sort="-x", axis={"labelLimit": 320}),
-            "x": field("samples", "M samples/s"),
-            "color": {
-                "condition": {"test": "datum.helps", "value": "#59a14f"},
-                "value": "#e0a39f",
-            },
-            "tooltip": [
-                field("change", "change", "nominal"),
-                field("rate", "samples/s", "nominal"),
-                field("more", "against this plan", "nominal"),
-                field("text", "step", "nominal"),
-            ],
-        },
-    }
-    present = {"mark": {"type": "rule"}, "encoding": {"x": {"datum": now / 1e6}}}
+    helps = {"condition": {"test": "datum.helps", "value": "#59a14f"}, "value": "#e0a39f"}
+    bars = layer(
+        "bar",
+        y=field("change", "", "nominal", sort="-x", axis={"labelLimit": 320}),
+        x=field("samples", "M samples/s"),
+        color=helps,
+        tooltip=tooltip(change="change", rate="samples/s", more="against this plan", text="step"),
+    )
+    present = layer({"type": "rule"}, x={"datum": now / 1e6})
     return spec(rows, height=_BAR * len(rows), layer=[bars, present])

@@ -10,10 +10,10 @@ from costmodel.base.units import GIB, MS
 from costmodel.memory.storage import plan_shard_bytes
 from costmodel.step.graph import Node, Resource
 from costmodel.step.timeline import Timeline
-from planner.pages.charts import VEGA, Spec, field, spec, tooltip
+from planner.pages.charts import VEGA, Spec, field, layer, spec, timed, tooltip
 from planner.pages.timelines import ROW, WAITING, TimelineStyle, color, timeline_spec
 from planner.planned.report import STAGE_NAMES
-from planner.show.format import duration, memory
+from planner.show.format import memory
 
 if TYPE_CHECKING:
     from planner.planned.planned import Planned
@@ -53,43 +53,31 @@ def breakdown_spec(reports: Sequence["Report"], names: Sequence[str]) -> Spec:
 
     With the 90% interval of the step where it is known.
     """
-    rows: list[dict[str, Any]] = [
-        {
-            "plan": name,
-            "part": STAGE_NAMES[stage],
-            "ms": seconds / MS,
-            "text": duration(seconds),
-            "order": number,
-        }
-        for name, report in zip(names, reports, strict=True)
+    plans = list(zip(names, reports, strict=True))
+    rows = [
+        timed(seconds, plan=name, part=STAGE_NAMES[stage], order=number)
+        for name, report in plans
         for number, (stage, seconds) in enumerate(report.breakdown.items())
     ]
     whole = [
         {"plan": name, "low": report.interval[0] / MS, "high": report.interval[1] / MS}
-        for name, report in zip(names, reports, strict=True)
+        for name, report in plans
         if report.interval
     ]
+    title = "ms on the critical path"
     y = field("plan", "", "nominal", sort=None, axis={"labelLimit": 240})
-    bars = {
-        "mark": "bar",
-        "encoding": {
-            "y": y,
-            "x": field("ms", "ms on the critical path"),
-            "color": color({row["part"] for row in rows}, _COLORS, legend=_BELOW),
-            "order": {"field": "order"},
-            "tooltip": tooltip(plan="plan", part="stage", text="time"),
-        },
-    }
-    interval = {
-        "data": {"values": whole},
-        "mark": {"type": "rule", "strokeWidth": 2},
-        "encoding": {
-            "y": y,
-            "x": field("low", "ms on the critical path"),
-            "x2": {"field": "high"},
-        },
-    }
-    return spec(rows, height=_BAR * len(names), layer=[bars, *([interval] if whole else ())])
+    bars = layer(
+        "bar",
+        y=y,
+        x=field("ms", title),
+        color=color({row["part"] for row in rows}, _COLORS, legend=_BELOW),
+        order={"field": "order"},
+        tooltip=tooltip(plan="plan", part="stage", text="time"),
+    )
+    rule = {"type": "rule", "strokeWidth": 2}
+    interval = layer(rule, y=y, x=field("low", title), x2={"field": "high"})
+    over = [{"data": {"values": whole}, **interval}] if whole else []
+    return spec(rows, height=_BAR * len(names), layer=[bars, *over])
 
 
 def ranks_spec(timeline: Timeline) -> Spec:
@@ -124,14 +112,8 @@ def _rank_rows(timeline: Timeline) -> Iterator[dict[str, Any]]:
         for order, name in enumerate(_COLORS):
             for rank, seconds in enumerate(np.asarray(by_part.get(name, ())).tolist()):
                 if seconds > 1e-3 * timeline.step_time:
-                    yield {
-                        "rank": rank,
-                        "stream": stream,
-                        "part": name,
-                        "ms": round(seconds / MS, 5),
-                        "text": duration(seconds),
-                        "order": order,
-                    }
+                    row = timed(seconds, rank=rank, stream=stream, part=name, order=order)
+                    yield {**row, "ms": round(row["ms"], 5)}
 
 
 def _stream_name(resource: str) -> str:
@@ -196,112 +178,82 @@ def memory_spec(planned: "Planned") -> Spec:
         for rank in planned.report.ranks
     ]
     leaves = [
-        {
-            **row,
-            "id": f"{number}",
-            "parent": f"rank {row['rank']}",
-            "order": number,
-            "gib": row["bytes"] / GIB,
-        }
+        {**row, "id": f"{number}", "parent": f"rank {row['rank']}", "order": number,
+         "gib": row["bytes"] / GIB}
         for number, row in enumerate(rows)
-    ]
-    tooltip = "{'rank': datum.rank, 'what': datum.name, 'memory': datum.text, 'kind': datum.kind}"
-    area = {
-        "x": {"field": "x0"},
-        "x2": {"field": "x1"},
-        "y": {"field": "y0"},
-        "y2": {"field": "y1"},
-    }
+    ]  # fmt: skip
     return {
         "$schema": VEGA,
         "width": _TREE_WIDTH,
         "height": _TREE_HEIGHT,
         "padding": 5,
         "data": [
-            {
-                "name": "tree",
-                "values": [{"id": "all"}, *ranks, *leaves],
-                "transform": [
-                    {"type": "stratify", "key": "id", "parentKey": "parent"},
-                    {
-                        "type": "treemap",
-                        "field": "gib",
-                        "sort": {"field": ["data.order"]},
-                        "round": True,
-                        "method": "squarify",
-                        "paddingTop": 14,
-                        "paddingInner": 1,
-                        "size": [{"signal": "width"}, {"signal": "height"}],
-                    },
-                ],
-            },
-            {
-                "name": "ranks",
-                "source": "tree",
-                "transform": [{"type": "filter", "expr": "datum.parent === 'all'"}],
-            },
-            {
-                "name": "areas",
-                "source": "tree",
-                "transform": [{"type": "filter", "expr": "isValid(datum.kind)"}],
-            },
+            {"name": "tree", "values": [{"id": "all"}, *ranks, *leaves], "transform": _TREE},
+            _filtered("ranks", "datum.parent === 'all'"),
+            _filtered("areas", "isValid(datum.kind)"),
         ],
-        "scales": [
-            {
-                "name": "color",
-                "type": "ordinal",
-                "domain": ["tables", "dense model", _FREE],
-                "range": ["#4e79a7", "#59a14f", "#e8e8e8"],
-            }
-        ],
-        "marks": [
-            {
-                "type": "rect",
-                "from": {"data": "areas"},
-                "encode": {
-                    "update": {
-                        **area,
-                        "fill": {"scale": "color", "field": "kind"},
-                        "stroke": {"value": "white"},
-                        "tooltip": {"signal": tooltip},
-                    }
-                },
-            },
-            {
-                "type": "text",
-                "from": {"data": "areas"},
-                "interactive": False,
-                "encode": {
-                    "update": {
-                        "x": {"signal": "(datum.x0 + datum.x1) / 2"},
-                        "y": {"signal": "(datum.y0 + datum.y1) / 2"},
-                        "align": {"value": "center"},
-                        "baseline": {"value": "middle"},
-                        "fontSize": {"value": 10},
-                        "fill": {"signal": f"datum.kind === '{_FREE}' ? '#555' : 'white'"},
-                        "limit": {"signal": "datum.x1 - datum.x0 - 4"},
-                        "text": {
-                            "signal": "datum.y1 - datum.y0 > 12 && datum.x1 - datum.x0 > 24 "
-                            "? datum.name : ''"
-                        },
-                    }
-                },
-            },
-            {
-                "type": "text",
-                "from": {"data": "ranks"},
-                "interactive": False,
-                "encode": {
-                    "update": {
-                        "x": {"signal": "datum.x0 + 3"},
-                        "y": {"signal": "datum.y0 + 11"},
-                        "fontSize": {"value": 10},
-                        "fontWeight": {"value": "bold"},
-                        "limit": {"signal": "datum.x1 - datum.x0 - 4"},
-                        "text": {"field": "id"},
-                    }
-                },
-            },
-        ],
+        "scales": [{"name": "color", "type": "ordinal", **_KINDS}],
+        "marks": _MARKS,
         "legends": [{"fill": "color", "orient": "top", "direction": "horizontal"}],
     }
+
+
+def _filtered(name: str, expression: str) -> dict[str, Any]:
+    """Return a part of the tree."""
+    chosen = {"type": "filter", "expr": expression}
+    return {"name": name, "source": "tree", "transform": [chosen]}
+
+
+def _mark(kind: str, source: str, /, **looks: object) -> dict[str, Any]:
+    """Return marks for a part of the tree; what is text about their looks is computed."""
+    update = {
+        name: {"signal": look} if isinstance(look, str) else look for name, look in looks.items()
+    }
+    inert = {"interactive": False} if kind == "text" else {}
+    return {"type": kind, "from": {"data": source}, **inert, "encode": {"update": update}}
+
+
+_TREE = [
+    {"type": "stratify", "key": "id", "parentKey": "parent"},
+    {
+        "type": "treemap", "field": "gib", "sort": {"field": ["data.order"]}, "round": True,
+        "method": "squarify", "paddingTop": 14, "paddingInner": 1,
+        "size": [{"signal": "width"}, {"signal": "height"}],
+    },
+]  # fmt: skip
+_KINDS = {"domain": ["tables", "dense model", _FREE], "range": ["#4e79a7", "#59a14f", "#e8e8e8"]}
+_SMALL: Mapping[str, object] = {"fontSize": {"value": 10}, "limit": "datum.x1 - datum.x0 - 4"}
+_MARKS = [
+    _mark(
+        "rect",
+        "areas",
+        x={"field": "x0"},
+        x2={"field": "x1"},
+        y={"field": "y0"},
+        y2={"field": "y1"},
+        fill={"scale": "color", "field": "kind"},
+        stroke={"value": "white"},
+        tooltip="{'rank': datum.rank, 'what': datum.name, 'memory': datum.text, "
+        "'kind': datum.kind}",
+    ),
+    _mark(
+        "text",
+        "areas",
+        **_SMALL,
+        x="(datum.x0 + datum.x1) / 2",
+        y="(datum.y0 + datum.y1) / 2",
+        align={"value": "center"},
+        baseline={"value": "middle"},
+        fill=f"datum.kind === '{_FREE}' ? '#555' : 'white'",
+        text="datum.y1 - datum.y0 > 12 && datum.x1 - datum.x0 > 24 ? datum.name : ''",
+    ),
+    _mark(
+        "text",
+        "ranks",
+        **_SMALL,
+        x="datum.x0 + 3",
+        y="datum.y0 + 11",
+        fontWeight={"value": "bold"},
+        text={"field": "id"},
+    ),
+]

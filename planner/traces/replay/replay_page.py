@@ -1,12 +1,10 @@
 """A replay as a page: steps beside measured ones, streams, timeline, critical path, what-ifs."""
 
 from collections.abc import Iterator
-from typing import Any
 
-from costmodel.base.units import MS
 from costmodel.step.graph import Node, NodeKind
 from costmodel.step.timeline import Timeline
-from planner.pages.charts import Spec, field, spec, tooltip
+from planner.pages.charts import Spec, field, spec, timed, tooltip
 from planner.pages.document import Panel, html_page
 from planner.pages.tables import rows_html
 from planner.pages.timelines import ROW, WAITING, TimelineStyle, color, timeline_spec
@@ -94,13 +92,8 @@ def _panels(report: ReplayReport) -> Iterator[Panel]:
 
 
 def _streams_spec(found: Breakdown) -> Spec:
-    rows: list[dict[str, Any]] = [
-        {
-            "row": f"rank {use.rank} {use.stream}",
-            "part": part,
-            "ms": seconds / MS,
-            "text": duration(seconds),
-        }
+    rows = [
+        timed(seconds, row=f"rank {use.rank} {use.stream}", part=part)
         for use in found.streams
         for part, seconds in [*use.busy.items(), (WAITING, use.waiting)]
         if seconds > 0
