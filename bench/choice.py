@@ -40,7 +40,7 @@ from planner.search.running import run_sharders
 from planner.search.search import Search, sharders_for
 from planner.verbs.planning import plan
 from planner.verbs.topologies import make_topology
-from planner.views.verdict_text import verdict_lines
+from planner.views.verdict_text import choice_sentences
 from sharders.problem.sharding_problem import ShardingProblem
 
 FOLDER = Path(__file__).parent / "workloads" / "choice"
@@ -155,7 +155,7 @@ def shown(planned: Planned) -> dict[str, Any]:
         "fullest_rank": round(max(memory) / report.usable_bytes, 3),
         "runner_up": verdict.runner_up,
         "probability_faster": verdict.probability_faster,
-        "sentences": list(verdict_lines(report)),
+        "sentences": list(choice_sentences(report)),
     }
 
 

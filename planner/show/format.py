@@ -17,7 +17,7 @@ from costmodel.base.units import (
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 """Block characters: a bar may end in any eighth of a column."""
-_SURE = 0.99
+_SURE, _SAME = 0.99, 5e-3
 _ROUNDED: Seconds = 1e-12
 """Less than this of a step is what rounding leaves of differences."""
 
@@ -100,6 +100,13 @@ def change(ratio: float) -> str:
     """
     percents = round(100 * (ratio - 1), 1)
     return f"{percents:+.1f}%" if percents else "0.0%"
+
+
+def times_text(ratio: float, more: str, less: str, same: str) -> str:
+    """Return how many times more or less a ratio stands for; within half a percent it is same."""
+    if abs(ratio - 1) < _SAME:
+        return same
+    return f"{ratio:.2f}× {more}" if ratio > 1 else f"{1 / ratio:.2f}× {less}"
 
 
 def count(number: int, thing: str) -> str:

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from costmodel.base.errors import PlannerError
 from planner.planned.report import Report
-from planner.show.format import count, duration, odds, rate, signed_duration
+from planner.show.format import count, duration, odds, rate, signed_duration, times_text
 from planner.show.layout import rows_text, wrapped
 from planner.verbs.diff import PlanDiff
 from planner.views.compare_columns import (
@@ -22,7 +22,6 @@ from planner.views.verdict_text import tied_sentence
 _MOST_RIVALS = 3
 _ROUNDING = 1e-6
 """Share of the step below which two are the same."""
-_AS_FAST = 5e-3
 _OTHERS = {"workload": "another workload", "machine": "another machine", "ranks": "other ranks"}
 
 
@@ -119,17 +118,12 @@ def others_text(diff: PlanDiff) -> str:
 
 def throughput_change(diff: PlanDiff) -> str:
     """Compare samples per second: what counts where a step has more of them, or fewer."""
-    ratio = diff.throughput_ratio
-    said = "as many"
-    if abs(ratio - 1) >= _AS_FAST:
-        said = f"{ratio:.2f}× more" if ratio > 1 else f"{1 / ratio:.2f}× fewer"
+    said = times_text(diff.throughput_ratio, "more", "fewer", "as many")
     before, after = (rate(each.samples_per_second) for each in (diff.old, diff.new))
     return f"{before} → {after} samples/s ({said})"
 
 
 def _verdict(diff: PlanDiff) -> str:
-    if abs(diff.speedup - 1) < _AS_FAST:
-        return " (as fast)"
-    if diff.speedup > 1:
-        return f" ({diff.speedup:.2f}× faster; P {odds(diff.probability_faster)})"
-    return f" ({1 / diff.speedup:.2f}× slower; P {odds(1 - diff.probability_faster)})"
+    chance = diff.probability_faster
+    sure, unsure = f"faster; P {odds(chance)}", f"slower; P {odds(1 - chance)}"
+    return f" ({times_text(diff.speedup, sure, unsure, 'as fast')})"

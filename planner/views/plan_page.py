@@ -20,7 +20,7 @@ from planner.views.plan_charts import (
     ranks_spec,
 )
 from planner.views.plan_columns import plan_rows, table_columns
-from planner.views.verdict_text import verdict_lines
+from planner.views.verdict_text import choice_sentences
 
 if TYPE_CHECKING:
     from planner.planned.planned import Planned
@@ -103,7 +103,7 @@ def _decision_panels(planned: "Planned", explanation: "Explanation | None") -> I
         title="How the choice depends on what is assumed",
         note="The step if host operations, lookups or collectives took so many times as long as "
         "assumed; where lines cross, another plan becomes the faster one.",
-        lines=verdict_lines(report),
+        lines=choice_sentences(report),
         chart=sensitivity_spec(planned),
     )
     again = "each searched again from this plan"
@@ -124,7 +124,6 @@ def _others(planned: "Planned", explanation: "Explanation | None") -> "Mapping[s
     if explanation is None:
         return alternatives(planned)
     return {each.sharding.table: each.others for each in explanation.choices if each.others}
-
 
 
 

@@ -17,7 +17,7 @@ from planner.planned.report import (
 from planner.planned.verdict import PlanVerdict, Turn
 from planner.show.columns import Keys, plain, rows_data
 from planner.views.plan_columns import rank_columns
-from planner.views.verdict_text import verdict_lines
+from planner.views.verdict_text import choice_sentences
 from sharders.problem.sharding_problem import Proof
 
 SCHEMA_VERSION = 1
@@ -132,8 +132,5 @@ def _verdict_data(report: Report) -> Mapping[str, Any] | None:
     verdict = report.verdict
     if verdict is None:
         return None
-    return {
-        "sentences": list(verdict_lines(report)),
-        "hardly_matters": verdict.hardly_matters,
-        **plain(verdict, KEYS),
-    }
+    said = {"sentences": choice_sentences(report), "hardly_matters": verdict.hardly_matters}
+    return {**said, **plain(verdict, KEYS)}

@@ -19,10 +19,11 @@ from planner.show.format import (
     printable,
     rate,
     span,
+    times_text,
 )
 from planner.show.layout import flow, rows_text, titled, wrapped
 from planner.views.plan_columns import MOST_MEMORY, kind_text, rank_columns, rank_list
-from planner.views.verdict_text import verdict_lines
+from planner.views.verdict_text import choice_sentences
 
 PREDICTED = "were the models exact; what follows is of this step"
 LEAST_BEYOND = 0.005
@@ -80,9 +81,9 @@ def headline_text(report: Report, width: int) -> Iterator[Text]:
 
 
 def _answer(report: Report, width: int) -> Iterator[Text]:
+    for sentence in choice_sentences(report):
+        yield from wrapped(sentence, width)
     if report.verdict is not None:
-        for sentence in verdict_lines(report):
-            yield from wrapped(sentence, width)
         yield Text()
     rows = [("step time", duration(report.expected), _throughput(report))]
     baseline, search, confidence = report.baseline, report.search, report.confidence
@@ -130,23 +131,15 @@ def _against_baseline(report: Report) -> str:
     baseline = report.baseline
     if baseline is None:
         return ""
-    ratio = report.speedup or 1.0
-    if abs(ratio - 1) < 5e-3:
-        verdict = "this plan is as fast"
-    elif ratio > 1:
-        verdict = f"this plan is {ratio:.2f}× faster{_chance(baseline.probability_beaten)}"
-    else:
-        verdict = f"this plan is {1 / ratio:.2f}× slower"
+    chance = baseline.probability_beaten
+    faster = "faster" if chance is None else f"faster, P {odds(chance)}"
+    verdict = f"this plan is {times_text(report.speedup or 1.0, faster, 'slower', 'as fast')}"
     if baseline.expected is None and report.confidence is not None:
         verdict = f"as predicted, {verdict}"
     name = _BASELINES.get(baseline.sharder, baseline.sharder)
     if baseline.reason is not None:
         name = f"{name}, {baseline.reason}"
     return f"{name}; {verdict}"
-
-
-def _chance(probability: float | None) -> str:
-    return "" if probability is None else f", P {odds(probability)}"
 
 
 def _breakdown_text(breakdown: Mapping[Stage, float], width: int) -> Iterator[Text]:

@@ -10,7 +10,6 @@ from planner.planned.report import Report, SearchReport
 from planner.planned.verdict import LIKELY, SAME_STEP, NarrowBlocks, PlanVerdict, Turn
 from planner.search.search import SearchEnd
 from planner.show.format import count, duration, odds, percent_fine
-from planner.views.confidence_text import odds
 
 _HOST_DECIDES = 0.3
 """Share of the critical path from which on it is said that the host launches."""
@@ -22,11 +21,11 @@ _LEAST_SHARE = 0.001
 _NOUNS = {"lookups": "lookups", "collectives": "collectives"}
 
 
-def verdict_lines(report: Report) -> tuple[str, ...]:
-    """Return what a plan's choice rests on, as sentences; none: it was not chosen."""
+def choice_sentences(report: Report) -> list[str]:
+    """Return what is said of the choice of a plan, where it was chosen among some."""
     if report.verdict is None:
-        return ()
-    return tuple(verdict_sentences(report.verdict, report.step_time, report.search))
+        return []
+    return list(verdict_sentences(report.verdict, report.step_time, report.search))
 
 
 def verdict_sentences(
