@@ -18,18 +18,16 @@ from planner.files.json_text import dump_json
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
 MADE, PLAN = IMAGES / "made.json", IMAGES / "plan.json"
-_PLAN = ("views/plan_page.py", "views/plan_charts.py")
+_PLAN = ("views/plan_page.py", "views/plan_charts.py", "views/plan_columns.py")
 LAYOUT: Mapping[str, tuple[str, ...]] = {
-    "plan": (*_PLAN, "views/decision_charts.py", "views/plan_columns.py"),
-    "explain": (
-        *_PLAN, "views/decision_charts.py", "views/plan_columns.py", "views/explain_data.py",
-    ),
-    "simulate": (*_PLAN, "views/plan_columns.py"),
+    "plan": (*_PLAN, "views/decision_charts.py"),
+    "explain": (*_PLAN, "views/decision_charts.py"),
+    "simulate": _PLAN,
     "compare": ("views/compare_page.py", "views/compare_columns.py", "views/plan_charts.py"),
     "sweep": ("sweeping/sweep_page.py", "sweeping/sweep_data.py"),
     "replay": ("traces/replay/replay_page.py", "traces/replay/replay_data.py"),
     "open": ("editing/edit_page.py",),
-}  # fmt: skip
+}
 """Files in ``planner`` by picture, beside those of all pages."""
 COMMON = "pages/*.py"
 _BEGINS = {tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}

@@ -147,7 +147,7 @@ def _compare_plans(old: str, new: str, *, html: str | None, output: Output) -> N
     from planner.verbs.diff import compare_plans
     from planner.views.compare_page import diff_page
     from planner.views.compare_text import diff_text
-    from planner.views.diff_data import diff_data
+    from planner.views.report_data import diff_data
 
     diff = compare_plans(old, new)
     write_page(html, lambda: diff_page(diff, (old, new)), output)

@@ -1,6 +1,6 @@
 """``planner doctor``."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,11 +22,12 @@ _MISSING = 5
 def command(*, output: Output) -> None:
     """Check the installation: packages, profiles, plug-ins, settings."""
     from planner.doctor.health import checks
+    from planner.show.columns import plain
 
     found = checks()
     failed = [check for check in found if check.needed and not check.good]
     if output.json:
-        output.data({"checks": [_data(check) for check in found], "good": not failed})
+        output.data({"checks": plain(found), "good": not failed})
     else:
         output.lines(lambda _: _lines(found))
     if failed:
@@ -49,13 +50,3 @@ def _lines(found: "Sequence[Check]") -> "Iterator[Text]":
     broken = [check.name for check in found if check.needed and not check.good]
     said = f"Broken: {', '.join(broken)}" if broken else "All that is needed is there"
     yield Text(said, style="bold red" if broken else "")
-
-
-def _data(check: Any) -> dict[str, Any]:  # noqa: ANN401 - planner.doctor.health.Check, imported lazily
-    return {
-        "name": check.name,
-        "good": check.good,
-        "needed": check.needed,
-        "detail": check.detail,
-        "remedy": check.remedy,
-    }

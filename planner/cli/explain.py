@@ -47,9 +47,9 @@ def command(
     from planner.verbs.loading import load_plan, simulate
     from planner.verbs.rivals import turn_of
     from planner.verbs.what_if import remedies
-    from planner.views.explain_data import explanation_data
     from planner.views.explain_text import explained_text, remedies_text
     from planner.views.plan_page import plan_page
+    from planner.views.report_data import explanation_data
 
     check_page(html, output)
     planned = load_plan(plan)

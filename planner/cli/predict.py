@@ -26,8 +26,7 @@ def command(traces: str, *, hardware: str, trace: str | None, output: Output) ->
     rank. They hold operators and shapes, no times: kernels are timed by models of the hardware.
     Profiler traces beside them are only compared with.
     """
-    from planner.traces.predict.predict_data import predict_data
-    from planner.traces.predict.predict_text import predict_text
+    from planner.traces.predict.predict_text import predict_data, predict_text
     from planner.traces.predict.prediction import predict
 
     check_trace(trace)

@@ -48,8 +48,7 @@ def command(
     from planner.files.plans import load_plan_file, load_plan_hardware
     from planner.files.profiles import load_profile
     from planner.validation.validate import validate
-    from planner.validation.validation_data import validation_data
-    from planner.validation.validation_text import validation_text
+    from planner.validation.validation_text import validation_data, validation_text
 
     files = [load_plan_file(plan) for plan in plans]
 

@@ -15,8 +15,7 @@ from planner.show.layout import rows_text, wrapped
 from planner.verbs.explanation import MOST_TOLD, Explanation, TableExplanation
 from planner.verbs.what_if import Remedy
 from planner.views.confidence_text import confidence_text
-from planner.views.explain_data import path_columns
-from planner.views.plan_columns import alternatives_text, kind_text
+from planner.views.plan_columns import alternatives_text, kind_text, path_columns
 from planner.views.report_text import notes_text
 from planner.views.verdict_text import turn_sentence
 

@@ -1,4 +1,4 @@
-"""The tables of a plan: its ranks, its tables, and what these would cost sharded otherwise."""
+"""The tables of a plan: its ranks, critical path, and tables with what else they would cost."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -10,10 +10,11 @@ from costmodel.domain.plan import ComputeKernel, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.memory.rank_memory import RankMemory
 from planner.planned.planned import Planned
-from planner.planned.report import RankReport, Report
+from planner.planned.report import STAGE_NAMES, RankReport, Report
 from planner.show.columns import FULL, MEMORY, NUMBER, WARNING, Column, Quantity, times, untold
 from planner.show.format import bar, change, memories, memory, percent
 from planner.verbs.alternatives import Alternatives, best_change
+from planner.verbs.explanation import PathRow
 
 MOST_WAITING, MOST_MEMORY = 0.1, 0.9
 """Shares of the step, and of usable memory, above which they are coloured."""
@@ -60,6 +61,18 @@ def _part_bytes(memory: RankMemory) -> dict[str, Bytes]:
 
 def _above(value: float, most: float, style: str) -> str:
     return style if value > most else ""
+
+
+def path_columns(end: Seconds = 0.0) -> list[Column[PathRow]]:
+    """Return the columns of the critical path, which ends then."""
+    return [
+        Column("at", lambda row: row.start, times(end), key="start_s", page="At", priority=3),
+        Column("took", lambda row: row.seconds, times(end), key="time_s", page="Took"),
+        Column("stage", lambda row: row.stage, STAGE_NAMES.__getitem__, key="stage", page="Stage"),
+        Column("rank", lambda row: row.rank, NUMBER, key="rank", page="Rank", none="all"),
+        Column("bound by", lambda row: row.bound_by, key="bound_by", page="Bound by", priority=1),
+        Column("from", lambda row: row.source, key="source", page="From", priority=2),
+    ]
 
 
 def table_columns(

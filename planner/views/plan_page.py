@@ -11,7 +11,6 @@ from planner.show.format import duration, memory, percent, rate, span
 from planner.verbs.alternatives import alternatives
 from planner.verbs.what_if import unsearched, usual_changes
 from planner.views.decision_charts import search_spec, sensitivity_spec, what_if_spec
-from planner.views.explain_data import path_columns
 from planner.views.plan_charts import (
     MOST_RANKS,
     breakdown_spec,
@@ -19,7 +18,7 @@ from planner.views.plan_charts import (
     plan_timeline_spec,
     ranks_spec,
 )
-from planner.views.plan_columns import plan_rows, table_columns
+from planner.views.plan_columns import path_columns, plan_rows, table_columns
 from planner.views.verdict_text import choice_sentences
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """Reports as JSON-able data: SI units, the unit in the key."""
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from planner.files.plan_memory import PlanMemory
@@ -16,7 +17,11 @@ from planner.planned.report import (
 )
 from planner.planned.verdict import PlanVerdict, Turn
 from planner.show.columns import Keys, plain, rows_data
-from planner.views.plan_columns import rank_columns
+from planner.verbs.diff import PlanDiff
+from planner.verbs.explanation import Explanation, TableExplanation
+from planner.verbs.what_if import Remedy
+from planner.views.compare_columns import change_columns
+from planner.views.plan_columns import path_columns, rank_columns
 from planner.views.verdict_text import choice_sentences
 from sharders.problem.sharding_problem import Proof
 
@@ -40,6 +45,13 @@ KEYS: Keys = {
         "narrow": "narrow_blocks",
     },
     Proof: {"value": "value_s", "bound": "bound_s"},
+    Remedy: {
+        "step_time": "expected_step_time_s",
+        "samples_per_second": "samples_per_s",
+        "num_changed": "tables_changed",
+        "is_cut": "cut_short",
+        "is_scaled": "scaled",
+    },
     SearchPoint: {"time": "time_s", "step_time": "step_time_s"},
     SearchReport: {
         "requested": "requested_sharder",
@@ -64,6 +76,53 @@ def report_data(report: Report) -> dict[str, Any]:
     """Return a report as plain data."""
     tables = [table_data(table.sharding) for table in report.tables]
     return {**numbers_data(report), "tables": tables}
+
+
+def diff_data(diff: PlanDiff) -> dict[str, Any]:
+    """Return what changed between two plans as the JSON answer has it."""
+    return {
+        "results": [report_data(diff.old), report_data(diff.new)],
+        "speedup": diff.speedup,
+        "samples_per_second_ratio": diff.throughput_ratio,
+        "probability_new_is_faster": diff.probability_faster,
+        "other_step_time_change_s": diff.other_change,
+        "differ_in": list(diff.differ_in),
+        "other_model": diff.other_model or None,
+        "num_unchanged": diff.num_unchanged,
+        "changes": rows_data(change_columns(diff), diff.changes),
+    }
+
+
+def explanation_data(explanation: Explanation) -> dict[str, Any]:
+    """Return an explanation as the JSON answer has it."""
+    return {
+        **step_data(explanation.report),
+        "last_rank": explanation.last_rank,
+        "critical_path": rows_data(path_columns(), explanation.path),
+        "choices": [
+            {
+                **table_data(choice.sharding),
+                "lookup_share": choice.lookup_share,
+                "otherwise": _otherwise(choice),
+                "effect": choice.effect,
+                "wider_step_time_s": choice.wider_step_time,
+            }
+            for choice in explanation.choices
+        ],
+        "turn": plain(explanation.turn, KEYS),
+        "remedies": plain(explanation.remedies, KEYS),
+        "unplanned": dict(explanation.unplanned),
+    }
+
+
+def _otherwise(choice: TableExplanation) -> dict[str, float | None] | None:
+    """Return the step time in every other way; None: it does not fit, or was not tried."""
+    if choice.others is None:
+        return None
+    return {
+        name: seconds if isfinite(seconds) else None
+        for name, seconds in choice.others.step_times.items()
+    }
 
 
 def plan_file_data(planned: Planned) -> dict[str, Any]:

@@ -1,15 +1,27 @@
-"""A prediction from execution traces as text."""
+"""A prediction from execution traces as text, and as JSON: SI units, the unit in the key."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from rich.text import Text
 
-from planner.show.columns import part_columns
-from planner.show.format import change, count, duration, percent, percent_fine
+from planner.show.columns import (
+    CHANGE,
+    COUNT,
+    NUMBER,
+    SHARE_FINE,
+    TIME,
+    Column,
+    Quantity,
+    part_columns,
+    plain,
+    rows_data,
+    untold,
+)
+from planner.show.format import change, count, duration, percent, percent_fine, printable
 from planner.show.layout import rows_text, titled
-from planner.traces.predict.predict_data import FAMILY_COLUMNS, RANK_COLUMNS, UNKNOWN_COLUMNS
-from planner.traces.predict.prediction import Prediction, RankStep
+from planner.traces.predict.prediction import FamilyTime, Prediction, RankStep, UnknownOperator
 
 _MOST_ROWS = 16
 """Ranks and unknown operators listed one by one."""
@@ -62,3 +74,38 @@ def _doubts(prediction: Prediction, width: int) -> Iterator[Text]:
     yield from rows_text(UNKNOWN_COLUMNS, prediction.unknown[:_MOST_ROWS], width=width, indent=4)
     if len(prediction.unknown) > _MOST_ROWS:
         yield Text("    and more: see --json")
+
+
+RANK_COLUMNS: list[Column[RankStep]] = [
+    Column("Rank", lambda rank: rank.rank, NUMBER, key="rank"),
+    Column("Predicted", lambda rank: rank.predicted, TIME, key="predicted_s"),
+    Column("Measured", lambda rank: rank.measured, Quantity(duration), key="measured_s"),
+    Column("Error", lambda rank: rank.measured and rank.predicted / rank.measured, CHANGE),
+    untold("stages_s", lambda rank: rank.stages),
+]
+FAMILY_COLUMNS: list[Column[FamilyTime]] = [
+    Column("", lambda row: row.family, key="family"),
+    Column("", lambda row: row.count, Quantity("{:,.0f}".format), key="kernels_per_rank"),
+    Column("", lambda row: row.seconds, TIME, key="time_s"),
+]
+UNKNOWN_COLUMNS: list[Column[UnknownOperator]] = [
+    Column("", lambda row: row.name, printable, key="name"),
+    Column("", lambda row: row.count, COUNT, key="count"),
+    Column("", lambda row: row.share, SHARE_FINE, key="time_share"),
+]
+
+
+def predict_data(prediction: Prediction) -> dict[str, Any]:
+    """Return a prediction as plain data."""
+    return {
+        "traces": prediction.source,
+        "hardware": prediction.hardware,
+        "step_time_s": prediction.step_time,
+        "measured_step_time_s": prediction.measured,
+        "ranks": rows_data(RANK_COLUMNS, prediction.ranks),
+        "critical_path_s": plain(prediction.timeline.breakdown()),
+        "families": rows_data(FAMILY_COLUMNS, prediction.families),
+        "num_kernels": prediction.num_kernels,
+        "extrapolated_share": prediction.extrapolated,
+        "unknown_operators": rows_data(UNKNOWN_COLUMNS, prediction.unknown),
+    }

@@ -9,8 +9,7 @@ from planner.validation.job import Job
 from planner.validation.judge import Outcome, judge
 from planner.validation.phases import Phase, StepPrediction
 from planner.validation.validate import Validation
-from planner.validation.validation_data import validation_data
-from planner.validation.validation_text import validation_text
+from planner.validation.validation_text import validation_data, validation_text
 
 
 def plan(name: str, predicted: float, measured: float, foreign: float = 0.0) -> Outcome:
