@@ -1,6 +1,6 @@
 """Numbers as people read them: here, and only here, SI becomes text."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from costmodel.base.units import (
     GB,
@@ -17,6 +17,9 @@ from costmodel.base.units import (
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 """Block characters: a bar may end in any eighth of a column."""
+_TIMES = ((1.0, "s"), (MS, "ms"), (US, "us"))
+_SIZES = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
+_RATES = ((1e9, " G"), (1e6, " M"), (1e3, " k"), (1.0, ""))
 _SURE, _SAME = 0.99, 5e-3
 _ROUNDED: Seconds = 1e-12
 """Less than this of a step is what rounding leaves of differences."""
@@ -31,12 +34,15 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{rounded:,.{max(0, digits - 1 - magnitude)}f}"
 
 
+def _unit(size: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
+    """Return the largest unit that fits in a size, with its name, or else the smallest."""
+    return next((each for each in units if size >= each[0]), units[-1])
+
+
 def duration(seconds: Seconds) -> str:
     """Return a duration with three significant digits: s, ms, or us below 1 ms."""
-    for unit, name in ((1.0, "s"), (MS, "ms")):
-        if abs(float(f"{seconds:.2e}")) >= unit:
-            return f"{significant(seconds / unit)} {name}"
-    return f"{significant(seconds / US)} us"
+    unit, name = _unit(abs(float(f"{seconds:.2e}")), _TIMES)
+    return f"{significant(seconds / unit)} {name}"
 
 
 def durations(column: Iterable[Seconds], largest: Seconds = 0.0) -> list[str]:
@@ -47,9 +53,7 @@ def durations(column: Iterable[Seconds], largest: Seconds = 0.0) -> list[str]:
     """
     values = list(column)
     largest = max([largest, *map(abs, values)])
-    unit, name = next(
-        ((unit, name) for unit, name in ((1.0, "s"), (MS, "ms")) if largest >= unit), (US, "us")
-    )
+    unit, name = _unit(largest, _TIMES)
     decimals = 2 if largest < 100 * unit else 1
     return [f"{value / unit:,.{decimals}f} {name}" for value in values]
 
@@ -62,11 +66,7 @@ def memory(num_bytes: Bytes) -> str:
 def memories(column: Iterable[Bytes]) -> list[str]:
     """Return the memory sizes of one column, in the unit that fits the largest."""
     values = list(column)
-    largest = max(map(abs, values), default=0.0)
-    unit, name = next(
-        ((unit, name) for unit, name in ((GIB, "GiB"), (MIB, "MiB")) if largest >= 0.1 * unit),
-        (KIB, "KiB"),
-    )
+    unit, name = _unit(10 * max(map(abs, values), default=0.0), _SIZES)
     return [f"{value / unit:,.1f} {name}" for value in values]
 
 
@@ -77,10 +77,8 @@ def bandwidth(bytes_per_second: BytesPerSecond) -> str:
 
 def rate(per_second: float) -> str:
     """Return a rate without its unit: ``11.5 M`` stands for 11.5 million a second."""
-    for unit, name in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if per_second >= unit:
-            return f"{significant(per_second / unit)}{name}"
-    return significant(per_second)
+    unit, name = _unit(per_second, _RATES)
+    return f"{significant(per_second / unit)}{name}"
 
 
 def percent(share: float) -> str:

@@ -40,11 +40,7 @@ def comparison_page(plans: "Sequence[Planned]", errors: "Mapping[str, PlannerErr
     best = plans[0].report
     panels = [
         *warning_panels(best.notes),
-        Panel(
-            title="Where their steps go",
-            note="The critical path of each plan by stage; the line is the step's 90% interval.",
-            chart=comparison_spec([each.report for each in plans]),
-        ),
+        _steps_panel(comparison_spec([each.report for each in plans])),
         Panel(title="Sharders", table=sharders_html(plans, errors)),
     ]
     title = f"Sharders on {best.workload or 'a workload'}, {best.world_size:,} × {best.hardware}"
@@ -52,16 +48,17 @@ def comparison_page(plans: "Sequence[Planned]", errors: "Mapping[str, PlannerErr
     return html_page(title, facts, panels)
 
 
+def _steps_panel(chart: Spec) -> Panel:
+    note = "The critical path of each plan by stage; the line is the step's 90% interval."
+    return Panel(title="Where their steps go", note=note, chart=chart)
+
+
 def diff_page(diff: "PlanDiff", names: tuple[str, str]) -> str:
     """Return the page of two plans, and of every table that is not where it was."""
     changed = rows_html(change_columns(diff, names), diff.changes)
     panels = [
         *warning_panels(diff.notes),
-        Panel(
-            title="Where their steps go",
-            note="The critical path of each plan by stage; the line is the step's 90% interval.",
-            chart=breakdown_spec([diff.old, diff.new], names),
-        ),
+        _steps_panel(breakdown_spec([diff.old, diff.new], names)),
         Panel(
             title="Tables that are elsewhere",
             note=f"{diff.num_unchanged:,} are where they were. Tables are changed from the top "
