@@ -134,10 +134,8 @@ def outcome_columns(largest: Seconds = 0.0) -> list[Column[Outcome]]:
         Column("±", lambda each: each.noise, time, key="noise_s", priority=1),
         Column("Error", lambda each: each.error, ERROR, key="error"),
         Column("CPU per rank", lambda each: each.cpu, by_rank, key="cpu_s", priority=3),
-        Column(
-            "CPU predicted", lambda each: each.prediction.busy, by_rank, key="predicted_cpu_s",
-            priority=4,
-        ),
+        Column("CPU predicted", lambda each: each.prediction.busy, by_rank, key="predicted_cpu_s",
+               priority=4),
         Column("Others", lambda each: each.foreign, others, key="foreign_share", priority=2),
         untold("rounds_s", lambda each: each.rounds),
         untold("phases", _phases),

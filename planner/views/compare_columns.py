@@ -142,10 +142,8 @@ def change_columns(diff: PlanDiff, names: tuple[str, str] = ("", "")) -> list[Co
         Column("", lambda each: _places(each, diff)[1], page=names[1]),
         untold("old", lambda each: each.old and table_data(each.old)),
         untold("new", lambda each: each.new and table_data(each.new)),
-        Column(
-            "", lambda each: each.step_time_change, added, key="step_time_change_s",
-            page="Adds to the step", priority=1,
-        ),
+        Column("", lambda each: each.step_time_change, added, key="step_time_change_s",
+               page="Adds to the step", priority=1),
     ]  # fmt: skip
 
 

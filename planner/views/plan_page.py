@@ -125,7 +125,6 @@ def _others(planned: "Planned", explanation: "Explanation | None") -> "Mapping[s
     return {each.sharding.table: each.others for each in explanation.choices if each.others}
 
 
-
 def headline(report: Report) -> list[tuple[str, str]]:
     """Return what is to be read first."""
     facts = [("step time", duration(report.expected))]
