@@ -4,6 +4,7 @@ Read off the sources, which are parsed and never run:
 
 * *package cycles*: packages that import each other, directly or by way of others. A package is a
   folder of modules; imports inside functions, and those for types only, count as all others.
+* *module circles*: modules that import each other, counted alike.
 * *class names used twice*: names that stand for two or more classes, private ones included.
 * *docstrings that begin with "Of"*: those of modules, classes and functions, and the strings after
   what they document.
@@ -93,13 +94,12 @@ def package_cycles(checkout: Checkout) -> list[list[str]]:
     for name, imported in checkout.imports.items():
         package = checkout.modules[name].package
         edges[package] |= {checkout.modules[each].package for each in imported} - {package}
-    after = {package: _following(package, edges) for package in edges}
-    rings = {
-        frozenset(other for other in after[package] if package in after.get(other, ()))
-        for package in edges
-        if package in after[package]
-    }
-    return sorted(sorted(ring) for ring in rings)
+    return _circles(edges)
+
+
+def module_circles(checkout: Checkout) -> list[list[str]]:
+    """Return the sets of modules that import each other."""
+    return _circles(checkout.imports)
 
 
 def shared_class_names(checkout: Checkout) -> dict[str, list[str]]:
@@ -156,6 +156,9 @@ def report(checkout: Checkout) -> Iterator[str]:
     rings = package_cycles(checkout)
     yield f"package cycles: {len(rings)}"
     yield from (f"  {' <-> '.join(ring)}" for ring in rings)
+    circles = module_circles(checkout)
+    yield f"module circles: {len(circles)}"
+    yield from (f"  {' <-> '.join(circle)}" for circle in circles)
     shared = shared_class_names(checkout)
     yield f"names used for two classes or more: {len(shared)}"
     yield from (f"  {name}: {', '.join(modules)}" for name, modules in shared.items())
@@ -171,10 +174,21 @@ def _reading_list(question: str, modules: Sequence[Module]) -> Iterator[str]:
     yield from (f"  {module.lines:>4} {module.name}" for module in modules)
 
 
-def _following(package: str, edges: Mapping[str, set[str]]) -> set[str]:
-    """Return the packages that one imports, directly or by way of others."""
+def _circles(edges: Mapping[str, frozenset[str] | set[str]]) -> list[list[str]]:
+    """Return the sets of names that import each other, of the names that each imports."""
+    after = {name: _following(name, edges) for name in edges}
+    circles = {
+        frozenset(other for other in after[name] if name in after.get(other, ()))
+        for name in edges
+        if name in after[name]
+    }
+    return sorted(map(sorted, circles))
+
+
+def _following(name: str, edges: Mapping[str, frozenset[str] | set[str]]) -> set[str]:
+    """Return the names that one imports, directly or by way of others."""
     found: set[str] = set()
-    left = list(edges[package])
+    left = list(edges[name])
     while left:
         other = left.pop()
         if other not in found:

@@ -1,11 +1,12 @@
 """An objective for tests of what does not depend on the step: loads alone."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType
-from costmodel.domain.workload import Workload
+from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.memory.rank_memory import usable_bytes
 from costmodel.memory.storage import RESERVE_SHARE
 from planner.examples import example_hardware
@@ -35,8 +36,12 @@ def with_room(workload: Workload, topology: Topology, room: float) -> ShardingPr
     """Return a problem whose ranks have so many bytes for tables."""
     missing = (room - usable_bytes(workload, topology)) / (1 - RESERVE_SHARE)
     hardware = example_hardware(topology.hardware.gpu.memory_bytes + missing)
-    return ShardingProblem(
-        workload=workload,
-        topology=replace(topology, hardware=hardware),
-        objective=LoadObjective(workload),
+    return ShardingProblem.of(
+        workload, replace(topology, hardware=hardware), objective=LoadObjective(workload)
     )
+
+
+def with_tables(problem: ShardingProblem, tables: Iterable[EmbeddingTable]) -> ShardingProblem:
+    """Return a problem on the same ranks, of other tables."""
+    workload = replace(problem.workload, tables=tuple(tables))
+    return ShardingProblem.of(workload, problem.topology, objective=LoadObjective(workload))

@@ -18,10 +18,7 @@ from numpy.typing import NDArray
 
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
-from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType
-from costmodel.domain.workload import Workload
-from costmodel.engine.objective import Objective
 from costmodel.step.synthesis import MOST_WRITTEN
 from costmodel.uncertainty.scenarios import scenarios
 from planner.decision.narrow import NARROW
@@ -131,7 +128,7 @@ class RobustSearch:
         self._shapes: dict[tuple[int, PlacedOption], _Shape] = {}
         self._unit = self._doubled_unit = 0.0
         self._predicted = PlanEditor(problem)
-        self._machines = [PlanEditor(_on(problem, workload, machine)) for machine in machines]
+        self._machines = [PlanEditor(ShardingProblem.of(workload, machine)) for machine in machines]
         self._doubled = _doubled(problem)
 
     def start(self, plan: ShardingPlan) -> Preference:
@@ -363,17 +360,11 @@ def affordable_machines(problem: ShardingProblem, seconds: Seconds) -> int:
     return min(NUM_SCENARIOS, int(READY * seconds / each) - 2)
 
 
-def _on(problem: ShardingProblem, workload: Workload, topology: Topology) -> ShardingProblem:
-    return replace(
-        problem, workload=workload, topology=topology, objective=Objective(workload, topology)
-    )
-
-
 def _doubled(problem: ShardingProblem) -> PlanEditor | None:
     """Return an editor of plans at twice the batch; None: nothing fits there."""
     workload = replace(problem.workload, local_batch_size=2 * problem.workload.local_batch_size)
     try:
-        return PlanEditor(_on(problem, workload, problem.topology))
+        return PlanEditor(ShardingProblem.of(workload, problem.topology))
     except InfeasibleError:
         return None
 

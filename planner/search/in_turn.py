@@ -26,7 +26,7 @@ def run_in_turn(
         What the first sharder raised, if none finds a plan.
 
     """
-    check_room(problem)
+    check_room(problem.groundwork)
     attempts: list[Attempt] = []
     with until_interrupted(search) as heeding:
         try:
@@ -74,7 +74,7 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
         ):
             break
         plans = tuple(plan for attempt in attempts for plan in attempt.plans)
-        problem = problem.with_known((*known, *plans))  # with all that was computed of it so far
+        problem = replace(problem, known=(*known, *plans))
         plans_left = None if plans_left is None else max(1, plans_left)
         own = replace(search, max_plans=plans_left, interrupted=gains.end_of(name))
         attempt = run_sharder(name, problem, own, gains.deadline())

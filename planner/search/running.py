@@ -28,6 +28,6 @@ def run_sharders(
         return run_in_turn(names, problem, search)
     from planner.search.parallel import run_in_parallel
 
-    check_room(problem)
+    check_room(problem.groundwork)
     with until_interrupted(search) as heeding:
         return run_in_parallel(names, problem, heeding)

@@ -13,10 +13,10 @@ from costmodel.memory.rank_memory import fits, memory_per_rank, rank_rooms
 from planner.search.search import Search
 from planner.show.format import percent
 from planner.verbs.changes import KINDS, WORKLOAD_KINDS, Case, Kind, Scale, Variant
+from sharders.problem.first_fit import place_by_bytes
+from sharders.problem.groundwork import Groundwork
 from sharders.problem.packing import ROUND, WAY, PackingSearch, on_hosts
-from sharders.problem.placement import place_by_bytes
 from sharders.problem.room import check_room
-from sharders.problem.sharding_problem import ShardingProblem
 
 MOST_TIME: Seconds = 1.5
 """To find one change, if the limit leaves as much for all of them; mostly it takes a hundredth."""
@@ -213,16 +213,16 @@ def smallest_pair(case: Case, first: Kind, second: Kind, is_spent: Watch) -> Fou
 def _plan(case: Case, is_spent: Watch) -> ShardingPlan | None:
     """Return a plan that fits; None if none is found with little effort."""
     try:
-        problem = ShardingProblem.of(case.workload, case.topology)
-        check_room(problem)
+        ground = Groundwork(case.workload, case.topology)
+        check_room(ground)
     except (PlannerError, ValueError):
         return None
-    hosted = on_hosts(problem)
-    packing = PackingSearch(problem, np.zeros_like(hosted))
+    hosted = on_hosts(ground)
+    packing = PackingSearch(ground, np.zeros_like(hosted))
     by_size = NUM_WAYS * WAY * len(case.workload.tables)
-    plan = packing.go_on(by_size, lambda: False) or place_by_bytes(problem)
+    plan = packing.go_on(by_size, lambda: False) or place_by_bytes(ground)
     if plan is None and hosted.any():
-        plan = PackingSearch(problem, hosted).go_on(by_size, lambda: False)
+        plan = PackingSearch(ground, hosted).go_on(by_size, lambda: False)
     if plan is None and not is_spent():
         plan = packing.go_on(PACKING_EFFORT, is_spent)
     fitting = plan is not None and fits(case.workload, case.topology, plan)

@@ -169,8 +169,9 @@ class Programs:
         self._number = self.engine.arrays.number_of[self.choices.numbers]
         """The engine's number of every option; -1: it has none."""
         self._kind = 1 << self.choices.kind
-        loads = problem.option_arrays.shard_load[self.choices.numbers]
-        self._load = loads / max(problem.balanced_load, float(np.finfo(float).tiny))
+        arrays = problem.groundwork.arrays
+        balanced = max(arrays.balanced_load, float(np.finfo(float).tiny))
+        self._load = arrays.shard_load[self.choices.numbers] / balanced
         """Load of every option's largest shard, as ``LARGEST`` has it."""
 
     def _limited(self, types: int, largest: float) -> Relaxed | None:

@@ -20,6 +20,7 @@ from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
 from sharders.greedy.one_pass import SizeGreedy
 from sharders.greedy.tuning import Found, Tuning
+from sharders.problem.packing import packed
 from sharders.problem.sharding_problem import (
     IMPROVED,
     Budget,
@@ -73,12 +74,12 @@ def anneal(
     known = problem.known_times()
     engine = Engine(problem, offered(problem, problem.known), params.moves)
     search = AnnealingSearch(engine, budget, rng, params)
-    if not known and not search.sets.rules_fit() and problem.packing is not None:
-        if not engine.arrays.has(problem.packing):
-            engine = Engine(problem, [problem.packing], params.moves)
+    if not known and not search.sets.rules_fit() and (plan := packed(problem.groundwork)):
+        if not engine.arrays.has(plan):
+            engine = Engine(problem, [plan], params.moves)
             search = AnnealingSearch(engine, budget, rng, params)
-        step_time = engine.start(engine.choices_of(problem.packing))
-        known = [(step_time, problem.packing)]
+        step_time = engine.start(engine.choices_of(plan))
+        known = [(step_time, plan)]
         budget.report(Progress(evaluated=1, best=step_time))
     if not known or not search.spent():
         search.run(known)

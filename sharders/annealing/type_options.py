@@ -46,6 +46,6 @@ class TypeOptions:
     @property
     def _is_small(self) -> NDArray[np.bool_]:
         """Return whether an option's shards are small enough, for every one."""
-        limit = SPLIT_ABOVE * self.engine.problem.balanced_load
+        limit = SPLIT_ABOVE * self.engine.problem.groundwork.arrays.balanced_load
         is_small: NDArray[np.bool_] = np.asarray(self.engine.search.tables.shard_cost) <= limit
         return is_small

@@ -457,7 +457,7 @@ class TypeSets:
         if types not in self._packings:
             kinds, numbers = np.asarray(engine.search.tables.kind), engine.arrays.number_of
             wanted = (numbers >= 0) & ((types >> kinds[numbers] & 1) > 0)
-            self._packings[types] = PackingSearch(engine.problem, wanted)
+            self._packings[types] = PackingSearch(engine.problem.groundwork, wanted)
         plan = self._packings[types].go_on(effort, self._is_over)
         if plan is None or not engine.arrays.has(plan):
             return None

@@ -14,7 +14,7 @@ from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable
 from sharders.greedy.cost_greedy import place_by_load
-from sharders.problem.option_costs import OptionCost, OptionCosts
+from sharders.problem.option_costs import OptionCost
 from sharders.problem.sharding_problem import (
     Budget,
     Progress,
@@ -47,8 +47,7 @@ class Beam:
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Search until ``DEPTH`` rounds bring nothing, or the budget is spent."""
         del rng
-        costs = OptionCosts(problem)
-        ladders = [_ladder(problem, costs, table) for table in problem.workload.tables]
+        ladders = [_ladder(problem, table) for table in problem.workload.tables]
         search = _BeamSearch(problem, budget, ladders)
         beam = [search.time({})]
         quiet = 0
@@ -147,9 +146,9 @@ class _Ladder:
         return [*self.steps[step:], *self.steps[:step], *self.spare]
 
 
-def _ladder(problem: ShardingProblem, costs: OptionCosts, table: EmbeddingTable) -> _Ladder:
+def _ladder(problem: ShardingProblem, table: EmbeddingTable) -> _Ladder:
     every = sorted(
-        (costs.cost(table, option) for option in problem.options[table.name]),
+        problem.groundwork.costs.all_of(table),
         key=lambda cost: (cost.option.num_shards(problem.topology), cost.total_load),
     )
     copies = ShardingType.DATA_PARALLEL

@@ -19,9 +19,10 @@ from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable
 from sharders.greedy.one_pass import SizeLookupGreedy
-from sharders.problem.option_costs import OptionCost, OptionCosts
+from sharders.problem.first_fit import Loads, Occupancy, Ranks
+from sharders.problem.option_costs import OptionCost
 from sharders.problem.options import TableOption
-from sharders.problem.placement import Loads, Occupancy, Ranks, option_bytes, place_or_pack
+from sharders.problem.placement import place_or_pack
 from sharders.problem.sharding_problem import (
     Budget,
     Progress,
@@ -87,13 +88,12 @@ class _Player:
 
     def __init__(self, problem: ShardingProblem) -> None:
         self.problem = problem
-        costs = OptionCosts(problem)
         tables = problem.workload.tables
-        self.candidates = [self._candidates(costs, table) for table in tables]
+        self.candidates = [self._candidates(table) for table in tables]
         load = [candidates[0].total_load for candidates in self.candidates]
         self.order = sorted(range(len(tables)), key=lambda i: (-load[i], i))
         size = [
-            sum(s.total for s in option_bytes(problem, table, candidates[0].option))
+            sum(s.total for s in problem.groundwork.option_bytes(table, candidates[0].option))
             for table, candidates in zip(tables, self.candidates, strict=True)
         ]
         features = np.array([
@@ -106,11 +106,11 @@ class _Player:
         self.features: Array = features / balanced
         """Features of every table, over what a balanced rank has in all."""
 
-    def _candidates(self, costs: OptionCosts, table: EmbeddingTable) -> list[OptionCost]:
+    def _candidates(self, table: EmbeddingTable) -> list[OptionCost]:
         """Return a table's options: whole, then in as few shards as possible, copies last."""
         topology = self.problem.topology
         return sorted(
-            (costs.cost(table, option) for option in self.problem.options[table.name]),
+            self.problem.groundwork.costs.all_of(table),
             key=lambda cost: (
                 cost.option.sharding_type is ShardingType.DATA_PARALLEL,
                 cost.option.num_shards(topology),

@@ -24,9 +24,10 @@ from costmodel.base.units import MB, Bytes, Seconds
 from costmodel.domain.blocks import num_row_blocks
 from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable
+from sharders.problem.first_fit import Loads, OutOfRoomError, least_loaded, place
 from sharders.problem.option_costs import OptionCost
 from sharders.problem.options import TableOption
-from sharders.problem.placement import Loads, OutOfRoomError, least_loaded, place, place_or_pack
+from sharders.problem.placement import place_or_pack
 from sharders.problem.sharding_problem import (
     Budget,
     Progress,
@@ -183,7 +184,7 @@ def _placed(
     """Place all tables by decreasing cost, each on the ranks that cost least so far."""
     chosen = [[ladder[place]] for ladder, place in zip(ladders, at, strict=True)]
     order = sorted(range(len(chosen)), key=lambda index: -chosen[index][0].shard_load)
-    return place(problem, order, partial(_choices, chosen), least_loaded)
+    return place(problem.groundwork, order, partial(_choices, chosen), least_loaded)
 
 
 def _choices(ladders: Sequence[_Ladder], index: int) -> Iterator[tuple[TableOption, Loads]]:

@@ -14,7 +14,6 @@ from sharders.baselines.ilp_relaxation import option_shares
 from sharders.baselines.solvers import Limits, check_pulp
 from sharders.greedy.cost_greedy import CostGreedy, place_by_load
 from sharders.greedy.few_types import is_small, plans_of_few_types
-from sharders.problem.option_costs import OptionCosts
 from sharders.problem.sharding_problem import (
     Budget,
     Progress,
@@ -98,7 +97,7 @@ class Ilp:
         types: frozenset[ShardingType] = frozenset(ShardingType),
     ) -> ProgramSolution | None:
         """Return the program's solution, with its own objective and bound."""
-        model = IlpModel(problem, OptionCosts(problem), types)
+        model = IlpModel(problem, types)
         left = budget.time_left()
         timed = left < float("inf")
         limits = Limits(
@@ -120,7 +119,7 @@ def _sets_of_types(
     yield used
     if used != every:
         yield every
-    if IlpModel(problem, OptionCosts(problem)).num_variables > FEW_VARIABLES:
+    if IlpModel(problem).num_variables > FEW_VARIABLES:
         return
     offered = sorted({o.sharding_type for options in problem.options.values() for o in options})
     for size in range(1, len(offered)):

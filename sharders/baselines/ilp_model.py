@@ -25,9 +25,8 @@ from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable
 from sharders.baselines.solvers import Limits, solve
-from sharders.problem.option_costs import OptionCost, OptionCosts
+from sharders.problem.option_costs import OptionCost
 from sharders.problem.options import TableOption, make_plan, make_sharding, option_of
-from sharders.problem.placement import option_bytes
 from sharders.problem.sharding_problem import ShardingProblem
 
 if TYPE_CHECKING:
@@ -70,7 +69,6 @@ class IlpModel:
     """The program of a problem."""
 
     problem: ShardingProblem
-    costs: OptionCosts
     sharding_types: frozenset[ShardingType] = frozenset(ShardingType)
     """Types to choose from; tables that may have none of them keep all of theirs."""
     max_options: int = 6
@@ -128,7 +126,7 @@ class IlpModel:
         load = [0.0] * self.problem.topology.world_size
         for table in self.problem.workload.tables:
             sharding = plan.table(table.name)
-            cost = self.costs.cost(table, option_of(sharding, table))
+            cost = self.problem.groundwork.costs.cost(table, option_of(sharding, table))
             for rank in sharding.ranks:
                 load[rank] += cost.shard_load
         return max(load)
@@ -160,10 +158,10 @@ class IlpModel:
         return list(dict.fromkeys([*in_hbm, *on_host, *spread, *small]))
 
     def _candidate(self, table: EmbeddingTable, option: TableOption) -> _ProgramOption:
-        sizes = option_bytes(self.problem, table, option)
+        sizes = self.problem.groundwork.option_bytes(table, option)
         fixed = make_sharding(table, self.problem.topology, option).ranks if option.ranks else ()
         return _ProgramOption(
-            cost=self.costs.cost(table, option),
+            cost=self.problem.groundwork.costs.cost(table, option),
             fixed=fixed,
             bytes_per_shard=max(size.total for size in sizes),
             host_per_shard=max(float(size.host) for size in sizes),

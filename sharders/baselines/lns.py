@@ -11,7 +11,6 @@ from sharders.annealing.polish import Polisher
 from sharders.baselines.neighbourhood import Neighbourhoods
 from sharders.baselines.solvers import Limits, check_pulp
 from sharders.baselines.starts import starting_plans
-from sharders.problem.option_costs import OptionCosts
 from sharders.problem.sharding_problem import (
     Budget,
     Progress,
@@ -81,7 +80,7 @@ class _NeighbourhoodSearch:
     ) -> None:
         self.problem, self.budget, self.rng, self.evaluated = problem, budget, rng, evaluated
         self.state = PlanEditor(problem)
-        self.near = Neighbourhoods(self.state, OptionCosts(problem))
+        self.near = Neighbourhoods(self.state)
 
     def improved(self) -> bool:
         """Solve one program; return whether the plan is better for it."""

@@ -21,9 +21,7 @@ from numpy.typing import NDArray
 from costmodel.domain.plan import ShardingType
 from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
 from sharders.baselines.solvers import Limits, solve, weighted_sum
-from sharders.problem.option_costs import OptionCosts
 from sharders.problem.options import TableOption, make_sharding, places
-from sharders.problem.placement import option_bytes
 
 if TYPE_CHECKING:
     import pulp
@@ -48,8 +46,8 @@ class Weight:
 class Neighbourhoods:
     """Programs around the current plan of a search."""
 
-    def __init__(self, state: PlanEditor, costs: OptionCosts) -> None:
-        self.state, self.costs = state, costs
+    def __init__(self, state: PlanEditor) -> None:
+        self.state, self.costs = state, state.problem.groundwork.costs
         self.scales: Mapping[ShardingType, float] = dict.fromkeys(ShardingType, 1.0)
         """What loads are multiplied by, by sharding type."""
         self._weights: dict[tuple[int, TableOption, tuple[int, ...]], Weight] = {}
@@ -75,7 +73,7 @@ class Neighbourhoods:
         problem, table = self.state.problem, self.state.tables[index]
         topology = problem.topology
         ranks = list(make_sharding(table, topology, choice.option, choice.ranks).ranks)
-        sizes = option_bytes(problem, table, choice.option)
+        sizes = problem.groundwork.option_bytes(table, choice.option)
         nodes = [rank // topology.local_world_size for rank in ranks]
         load = [self.costs.cost(table, choice.option).shard_load] * len(ranks)
         held = [size.total for size in sizes]

@@ -99,7 +99,7 @@ def problem_arrays(
     choose such shards, ten CPU seconds ended 3.7 to 37% above the best known at 88 tables on 64
     GPUs, and 5% higher than now at 78 (two seeds), where many sets' plans then found no room.
     """
-    arrays = problem.option_arrays
+    arrays = problem.groundwork.arrays
     if every_option:
         used = [
             {option_of(plan.table(table.name), table) for plan in starts}
@@ -116,14 +116,14 @@ def problem_arrays(
 
 def offered(problem: ShardingProblem, plans: Sequence[ShardingPlan]) -> list[ShardingPlan]:
     """Return the plans that use only options of the problem: caches may have other sizes."""
-    return [plan for plan in plans if (problem.option_arrays.places(plan) >= 0).all()]
+    return [plan for plan in plans if (problem.groundwork.arrays.places(plan) >= 0).all()]
 
 
 def _worth_trying(problem: ShardingProblem, starts: Sequence[ShardingPlan]) -> Places:
     """Return the options that are worth trying, of each table the coarsest first."""
-    arrays = problem.option_arrays
+    arrays = problem.groundwork.arrays
     ways, count = arrays.ways, arrays.ways.num_column_shards
-    fits = arrays.of_each_table(fits_alone(problem))
+    fits = arrays.of_each_table(fits_alone(problem.groundwork))
     order = np.lexsort((count, ways.table))
     kept = (arrays.shard_load >= FINEST * arrays.balanced_load) | (count == 1)
     fitting = order[fits[order]]
@@ -210,6 +210,6 @@ def _ranks_placed(
 
 def signature_of(problem: ShardingProblem) -> Signature:
     """Return every sharding group and kernel that some plan of the problem has."""
-    pairs, _ = kernels_of(problem.workload.tables, problem.option_arrays.ways)
+    pairs, _ = kernels_of(problem.workload.tables, problem.groundwork.arrays.ways)
     groups = groupby(pairs, key=itemgetter(0))
     return tuple((group, tuple(kernel for _, kernel in own)) for group, own in groups)

@@ -61,7 +61,7 @@ class Engine:
         params = params or MoveParams()
         self.arrays: ProblemArrays = problem_arrays(problem, starts, every_option=every_option)
         self.problem = problem
-        self.everything = problem.templates.of(self.arrays.signature)
+        self.everything = problem.groundwork.templates.of(self.arrays.signature)
         """The step of plans that have all sharding groups."""
         self._rows, self._duration_rows = duration_rows(self.everything, self.arrays.columns)
         self.groups_of = [(1 << len(self.arrays.columns.groups)) - 1]
@@ -183,7 +183,7 @@ class Engine:
             otherwise the present plan is of no use then.
 
         """
-        rule = Rule(parameters, self.problem.balanced_load, self.problem.capacity)
+        rule = Rule(parameters, self.problem.groundwork.arrays.balanced_load, self.problem.capacity)
         np.asarray(self._greedy.preferred)[:] = NOT_MADE if preferred is None else preferred
         if not self._greedy.fill(rule, may_overfill):
             return inf
@@ -267,7 +267,7 @@ class Engine:
 
     def _written(self, groups: Collection[GroupKey]) -> Lowering:
         """Write the step of plans that have at most some sharding groups."""
-        made = self.problem.templates.of(
+        made = self.problem.groundwork.templates.of(
             item for item in self.arrays.signature if item[0] in groups
         )
         known = [  # it may have constants that the step of all groups has not

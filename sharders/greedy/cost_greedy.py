@@ -12,15 +12,10 @@ from sharders.engine.params import TuningParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
 from sharders.greedy.tuning import NEUTRAL, REPLICATE_BELOW, SPLIT_ABOVE, Parameters, Tuning
-from sharders.problem.option_costs import OptionCost, OptionCosts
+from sharders.problem.first_fit import Loads, OutOfRoomError, least_loaded, place
+from sharders.problem.option_costs import OptionCost
 from sharders.problem.options import TableOption
-from sharders.problem.placement import (
-    Loads,
-    OutOfRoomError,
-    least_loaded,
-    place,
-    place_or_pack,
-)
+from sharders.problem.placement import place_or_pack
 from sharders.problem.sharding_problem import (
     Budget,
     Progress,
@@ -136,12 +131,9 @@ def _cheapest(problem: ShardingProblem) -> ShardingPlan:
         A table fits nowhere.
 
     """
-    costs = OptionCosts(problem)
+    costs = problem.groundwork.costs
     candidates = [
-        sorted(
-            (costs.cost(table, option) for option in problem.options[table.name]),
-            key=lambda cost: cost.total_load,
-        )
+        sorted(costs.all_of(table), key=lambda cost: cost.total_load)
         for table in problem.workload.tables
     ]
     return place_by_load(problem, candidates)
@@ -169,7 +161,7 @@ def place_by_load(
             yield cost.option, _even(cost)
 
     try:
-        return place(problem, order, choices, least_loaded)
+        return place(problem.groundwork, order, choices, least_loaded)
     except OutOfRoomError:
         by_size = sorted(range(len(tables)), key=lambda i: (-tables[i].weight_bytes, i))
         return place_or_pack(problem, by_size, choices, least_loaded)

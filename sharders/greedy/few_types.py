@@ -12,7 +12,6 @@ from typing import TypeAlias
 from costmodel.base.errors import InfeasibleError
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from sharders.greedy.cost_greedy import place_by_load
-from sharders.problem.option_costs import OptionCosts
 from sharders.problem.options import TableOption
 from sharders.problem.sharding_problem import ShardingProblem
 
@@ -33,7 +32,7 @@ def of_type(sharding_type: ShardingType) -> Kinds:
     return frozenset((sharding_type, kernel) for kernel in ComputeKernel)
 
 
-def plan_preferring(problem: ShardingProblem, costs: OptionCosts, wanted: Kinds) -> ShardingPlan:
+def plan_preferring(problem: ShardingProblem, wanted: Kinds) -> ShardingPlan:
     """Return a plan with types and kernels of a few wherever a table allows it and there is room.
 
     Raises
@@ -44,7 +43,7 @@ def plan_preferring(problem: ShardingProblem, costs: OptionCosts, wanted: Kinds)
     """
     candidates = [
         sorted(
-            (costs.cost(table, option) for option in problem.options[table.name]),
+            problem.groundwork.costs.all_of(table),
             key=lambda cost: (_kind(cost.option) not in wanted, cost.total_load),
         )
         for table in problem.workload.tables
@@ -54,10 +53,10 @@ def plan_preferring(problem: ShardingProblem, costs: OptionCosts, wanted: Kinds)
 
 def plans_of_few_types(problem: ShardingProblem) -> Iterator[ShardingPlan]:
     """Yield plans of every type with every kernel, and of every two types; no two alike."""
-    costs, seen = OptionCosts(problem), set[ShardingPlan]()
+    seen = set[ShardingPlan]()
     for wanted in _kinds(problem):
         try:
-            plan = plan_preferring(problem, costs, wanted)
+            plan = plan_preferring(problem, wanted)
         except InfeasibleError:
             continue
         if plan not in seen:

@@ -18,14 +18,8 @@ import numpy as np
 
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.inputs.distribution import unique_curve
-from sharders.problem.placement import (
-    Occupancy,
-    Order,
-    Ranks,
-    Score,
-    least_loaded,
-    place_tables,
-)
+from sharders.problem.first_fit import Occupancy, Order, Ranks, least_loaded
+from sharders.problem.placement import Score, place_tables
 from sharders.problem.sharding_problem import (
     Budget,
     Progress,

@@ -7,7 +7,6 @@ from random import Random
 from costmodel.base.errors import InfeasibleError
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from sharders.greedy.few_types import of_type, plan_preferring
-from sharders.problem.option_costs import OptionCosts
 from sharders.problem.sharding_problem import (
     Budget,
     Progress,
@@ -30,7 +29,7 @@ class Uniform:
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Try every sharding type that some table allows."""
         del rng
-        costs, evaluated = OptionCosts(problem), 0
+        evaluated = 0
         took = 0.0
         best: tuple[float, ShardingPlan] | None = None
         refusal = InfeasibleError("no plan fits")
@@ -39,7 +38,7 @@ class Uniform:
                 break
             left = budget.time_left()
             try:
-                plan = plan_preferring(problem, costs, of_type(kind))
+                plan = plan_preferring(problem, of_type(kind))
             except InfeasibleError as error:
                 refusal = error
                 continue

@@ -10,9 +10,8 @@ from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from sharders.greedy.cost_greedy import CostGreedy, place_by_load
 from sharders.lp.offered_program import Array, LpOptions, Mask, OfferedProgram, by_share
-from sharders.problem.option_costs import OptionCosts
+from sharders.problem.first_fit import OutOfRoomError
 from sharders.problem.options import TableOption
-from sharders.problem.placement import OutOfRoomError
 from sharders.problem.sharding_problem import (
     Budget,
     Progress,
@@ -65,7 +64,7 @@ class Lp:
         tried = _Tried(problem, budget, _start(problem, budget, rng))
         if tried.spent():
             return tried.first
-        choices, costs = LpOptions.of(problem, frozenset().union(*TYPES)), OptionCosts(problem)
+        choices = LpOptions.of(problem, frozenset().union(*TYPES))
         programs, spare, took, begun = _programs(choices), _spare(problem), 0.0, False
         for fineness in _finenesses(problem):
             fine, best = _fine(choices, *fineness), inf
@@ -81,7 +80,7 @@ class Lp:
                 if solved.value > WORSE * best:
                     programs.remove(program)
                     continue
-                tried.add(placed(choices, costs, solved.shares, spare))
+                tried.add(placed(choices, solved.shares, spare))
                 took = left - budget.time_left()
         return tried.result(SearchStatus.CONVERGED)
 
@@ -151,7 +150,7 @@ def _fine(choices: LpOptions, columns: float, load: float) -> Mask:
     splits = choices.of_types([kind for kind in ShardingType if kind.splits_columns])
     fine: Mask = ~splits | (choices.width <= columns)
     if load < inf:
-        arrays = choices.problem.option_arrays
+        arrays = choices.problem.groundwork.arrays
         light = arrays.shard_load[choices.numbers] <= load * arrays.balanced_load
         fine &= light | ~choices.of_types([ShardingType.COLUMN_WISE])
     return fine
@@ -171,10 +170,7 @@ def _smallest(problem: ShardingProblem, options: Sequence[TableOption]) -> list[
 
 
 def placed(
-    choices: LpOptions,
-    costs: OptionCosts,
-    shares: Array,
-    spare: Sequence[Sequence[TableOption]],
+    choices: LpOptions, shares: Array, spare: Sequence[Sequence[TableOption]]
 ) -> ShardingPlan | None:
     """Place every table by the options that have shares of it, or by those to spare.
 
@@ -183,7 +179,7 @@ def placed(
     tables, candidates = choices.problem.workload.tables, []
     for table, ranked, small in zip(tables, by_share(choices, shares), spare, strict=True):
         chosen = [choices.options[number] for number in ranked]
-        candidates.append(costs.some(table, (*chosen, *small)))
+        candidates.append(choices.problem.groundwork.costs.some(table, (*chosen, *small)))
     try:
         return place_by_load(choices.problem, candidates)
     except (InfeasibleError, OutOfRoomError):

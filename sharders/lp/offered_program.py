@@ -77,8 +77,8 @@ class LpOptions:
         Not those that have shards larger than a rank's memory.
         A cache counts as if it held every row, but takes the memory it does.
         """
-        arrays = problem.option_arrays
-        fits = arrays.of_each_table(fits_alone(problem))
+        arrays = problem.groundwork.arrays
+        fits = arrays.of_each_table(fits_alone(problem.groundwork))
         wanted = arrays.of_each_table(fits & arrays.of_types(types)) | arrays.of_types(beside)
         numbers = np.flatnonzero(fits & wanted)
         ways = arrays.ways.taken(numbers)
@@ -91,13 +91,13 @@ class LpOptions:
     @cached_property
     def options(self) -> tuple[TableOption, ...]:
         """All of them."""
-        flat = self.problem.option_arrays.flat
+        flat = self.problem.groundwork.arrays.flat
         return tuple(flat[number] for number in self.numbers.tolist())
 
     @cached_property
     def kind(self) -> NDArray[np.intp]:
         """Sharding type of every option, by its place in ``TYPES``."""
-        return self.problem.option_arrays.ways.kind[self.numbers]
+        return self.problem.groundwork.arrays.ways.kind[self.numbers]
 
     @property
     def table(self) -> NDArray[np.intp]:
@@ -106,14 +106,14 @@ class LpOptions:
 
     def of_types(self, types: Container[ShardingType]) -> Mask:
         """Return which options are of some sharding types."""
-        return self.problem.option_arrays.of_types(types)[self.numbers]
+        return self.problem.groundwork.arrays.of_types(types)[self.numbers]
 
     @cached_property
     def width(self) -> NDArray[np.intp]:
         """Columns of every option's shards."""
         dims = np.array([table.embedding_dim for table in self.problem.workload.tables])
         width: NDArray[np.intp] = dims[self.table]
-        return width // self.problem.option_arrays.ways.num_column_shards[self.numbers]
+        return width // self.problem.groundwork.arrays.ways.num_column_shards[self.numbers]
 
     def some(self, wanted: Mask) -> Mask:
         """Return the options that are wanted; all of a table that would have none."""
@@ -159,7 +159,7 @@ class OfferedProgram:
         options, memory = self.choices.bounds.taken(self.offered), self.choices.memory[self._kept]
         kernels = options.signature()
         index = FeatureIndex(kernels, fullest=True)
-        template = self.choices.problem.templates.of(kernels)
+        template = self.choices.problem.groundwork.templates.of(kernels)
         return RelaxedStep(template, options, index, memory, frozenset(index.groups))
 
     def solve(self, wanted: Mask) -> Relaxed | None:

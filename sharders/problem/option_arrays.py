@@ -4,7 +4,7 @@ What is derived is computed for all options at once when first asked for, and on
 43,000 options of 674 tables in three kinds of memory would take seconds before a search begins.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -58,6 +58,11 @@ class OptionArrays:
     def flat(self) -> tuple[TableOption, ...]:
         """All of them."""
         return tuple(chain.from_iterable(self.options))
+
+    @cached_property
+    def index_of(self) -> Mapping[str, int]:
+        """Every table's index in the workload, by name."""
+        return {table.name: index for index, table in enumerate(self.workload.tables)}
 
     @cached_property
     def begins(self) -> Places:

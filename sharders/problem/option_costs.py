@@ -4,15 +4,13 @@
 one by one.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from costmodel.base.units import Seconds
 from costmodel.domain.workload import EmbeddingTable
 from sharders.problem.option_arrays import OptionArrays
 from sharders.problem.options import TableOption
-from sharders.problem.sharding_problem import ShardingProblem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,19 +24,15 @@ class OptionCost:
     """The same over all shards and ranks."""
 
 
-class Costs(Protocol):
-    """Gives every option of every table a cost."""
-
-    def cost(self, table: EmbeddingTable, option: TableOption) -> OptionCost:
-        """Return the cost of one option of one table."""
-        ...
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OptionCosts:
-    """Costs of every option of every table of a problem, taken from its arrays when asked for."""
+    """Costs of every option of every table, taken from the arrays when asked for, and kept."""
 
-    problem: ShardingProblem
+    arrays: OptionArrays
+    _known: dict[str, dict[TableOption, OptionCost]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    """By the table's name."""
 
     def cost(self, table: EmbeddingTable, option: TableOption) -> OptionCost:
         """Return the cost of one option of one table."""
@@ -49,21 +43,20 @@ class OptionCosts:
         known = self._of(table)
         for option in options:
             if option not in known:  # of a plan that others made: caches may have other sizes
-                place, arrays = self.problem.places[table.name], self.problem.option_arrays
-                known.update(_costs(arrays.with_other(place, option), place))
+                index = self.arrays.index_of[table.name]
+                known.update(_costs(self.arrays.with_other(index, option), index))
         return [known[option] for option in options]
 
-    def all(self) -> Iterator[Sequence[OptionCost]]:
-        """Yield the costs of every table's options."""
-        for table in self.problem.workload.tables:
-            costs = self._of(table)
-            yield [costs[option] for option in self.problem.options[table.name]]
+    def all_of(self, table: EmbeddingTable) -> list[OptionCost]:
+        """Return the costs of one table's options, in their order."""
+        own = self.arrays.options[self.arrays.index_of[table.name]]
+        return self.some(table, own)
 
     def _of(self, table: EmbeddingTable) -> dict[TableOption, OptionCost]:
-        known, arrays = self.problem.known_costs, self.problem.option_arrays
-        if table.name not in known:
-            known[table.name] = _costs(arrays, self.problem.places[table.name])
-        return known[table.name]
+        if table.name not in self._known:
+            index = self.arrays.index_of[table.name]
+            self._known[table.name] = _costs(self.arrays, index)
+        return self._known[table.name]
 
 
 def _costs(arrays: OptionArrays, index: int) -> dict[TableOption, OptionCost]:

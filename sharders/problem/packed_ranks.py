@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.domain.plan import ShardingPlan, ShardingType
+from sharders.problem.groundwork import Groundwork
 from sharders.problem.options import make_plan, make_sharding
-from sharders.problem.placement import option_bytes
-from sharders.problem.sharding_problem import ShardingProblem
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -48,9 +47,9 @@ class PackedTable(NamedTuple):
 class PackedRanks:
     """Which tables are where, and what room they leave; no rank or host ever holds too much."""
 
-    def __init__(self, problem: ShardingProblem) -> None:
-        self.problem, self.arrays = problem, problem.option_arrays
-        topology = problem.topology
+    def __init__(self, ground: Groundwork) -> None:
+        self.ground, self.arrays = ground, ground.arrays
+        topology = ground.topology
         self.num_ranks, self.local = topology.world_size, topology.local_world_size
         self.roomiest = False
         """Whether shards go where they leave most, not least: many small tables are then even."""
@@ -59,9 +58,9 @@ class PackedRanks:
 
     def clear(self) -> None:
         """Take all tables away."""
-        self.free = np.array(self.problem.rooms)
-        self.host_free = np.full(self.problem.topology.num_nodes, float(self.problem.host_capacity))
-        self.at: list[PackedTable | None] = [None] * len(self.problem.workload.tables)
+        self.free = np.array(self.ground.rooms)
+        self.host_free = np.full(self.ground.topology.num_nodes, float(self.ground.host_capacity))
+        self.at: list[PackedTable | None] = [None] * len(self.ground.workload.tables)
         self.tables_on: list[set[int]] = [set() for _ in range(self.num_ranks)]
         """Those with blocks that could be elsewhere."""
 
@@ -73,12 +72,12 @@ class PackedRanks:
 
     def _blocks_of(self, number: int) -> Blocks:
         option = self.arrays.flat[number]
-        table = self.problem.workload.tables[self.arrays.ways.table[number]]
-        sizes = option_bytes(self.problem, table, option)
+        table = self.ground.workload.tables[self.arrays.ways.table[number]]
+        sizes = self.ground.option_bytes(table, option)
         held = np.array([(each.total, float(each.host)) for each in sizes])
         kind = option.sharding_type
         if option.num_ranks == 0 and not kind.everywhere:
-            ranks = np.array(make_sharding(table, self.problem.topology, option).ranks)
+            ranks = np.array(make_sharding(table, self.ground.topology, option).ranks)
             size, host = held.T
             return Blocks(
                 count=1, width=self.num_ranks, one_node=False,
@@ -208,8 +207,8 @@ class PackedRanks:
 
     def plan(self) -> ShardingPlan:
         """Return the plan; every table must be somewhere."""
-        topology, shardings = self.problem.topology, []
-        for index, table in enumerate(self.problem.workload.tables):
+        topology, shardings = self.ground.topology, []
+        for index, table in enumerate(self.ground.workload.tables):
             placed = self.placed(index)
             option, blocks = self.arrays.flat[placed.option], self.blocks(placed.option)
             places = (placed.places * blocks.width).tolist() if option.num_ranks else ()

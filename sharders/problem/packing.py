@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from costmodel.base.ranges import first_least
 from costmodel.domain.plan import ComputeKernel, ShardingPlan
 from costmodel.kernels.lookup_shards import KERNELS, Mask
+from sharders.problem.first_fit import place_by_bytes
+from sharders.problem.groundwork import Groundwork
 from sharders.problem.packed_ranks import Blocks, PackedRanks, PackedTable
-from sharders.problem.placement import place_by_bytes
 from sharders.problem.room import ROUNDING, fits_alone
-from sharders.problem.sharding_problem import ShardingProblem
 
 Ints = NDArray[np.intp]
 Size: TypeAlias = Callable[[int], float]
@@ -55,22 +55,26 @@ AT_ONCE = 20
 _HOST = (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
 
 
-def packed(problem: ShardingProblem) -> ShardingPlan | None:
-    """Return a plan that fits in memory; None if none is found.
+def packed(ground: Groundwork) -> ShardingPlan | None:
+    """Return a plan that fits in memory; None if none is found. It is searched for once.
 
     Tables stay whole first; then large ones are split; then tables go to host memory, where
     their kernels allow it, those first with most bytes for each that is looked up. Where none of
     that places all tables, they are balanced by bytes, and last what is packed is mended: at 389
     tables on 128 GPUs that finds nothing within 3 CPU seconds. Always the same for the same
-    problem.
+    workload and topology.
     """
+    return ground.once(_packed)
+
+
+def _packed(ground: Groundwork) -> ShardingPlan | None:
     packings = []
-    for some in _allowed(problem):
-        packing = _Packing(problem, some)
+    for some in _allowed(ground):
+        packing = _Packing(ground, some)
         if packing.fill():
             return packing.ranks.plan()
         packings.append(packing)
-    balanced = place_by_bytes(problem)
+    balanced = place_by_bytes(ground)
     if balanced is not None:
         return balanced
     for packing in packings:
@@ -82,9 +86,9 @@ def packed(problem: ShardingProblem) -> ShardingPlan | None:
 class PackingSearch:
     """Looks for a plan of some options that fits in memory, a portion at a time."""
 
-    def __init__(self, problem: ShardingProblem, wanted: Mask) -> None:
+    def __init__(self, ground: Groundwork, wanted: Mask) -> None:
         """Look for none yet; a table without wanted options may take all."""
-        self._steps: Iterator[tuple[float, ShardingPlan | None]] = self._searched(problem, wanted)
+        self._steps: Iterator[tuple[float, ShardingPlan | None]] = self._searched(ground, wanted)
         self.is_over = False
         """Whether a plan was found, or there is nothing left to try."""
 
@@ -105,12 +109,12 @@ class PackingSearch:
         return None
 
     def _searched(
-        self, problem: ShardingProblem, wanted: Mask
+        self, ground: Groundwork, wanted: Mask
     ) -> Iterator[tuple[float, ShardingPlan | None]]:
         """Yield what every step took, and the plan that it found; None: none."""
         packings = []
-        for some in _allowed(problem, wanted):
-            packing = _Packing(problem, some)
+        for some in _allowed(ground, wanted):
+            packing = _Packing(ground, some)
             packings.append(packing)
             for is_placed in packing.ways():
                 yield WAY * len(packing.tables), packing.ranks.plan() if is_placed else None
@@ -120,36 +124,36 @@ class PackingSearch:
                 yield ROUND * AT_ONCE, packing.ranks.plan() if is_placed else None
 
 
-def on_hosts(problem: ShardingProblem) -> Mask:
+def on_hosts(ground: Groundwork) -> Mask:
     """Return which options have their weights in host memory."""
-    hosted: Mask = np.isin(problem.option_arrays.ways.kernel, [KERNELS[kernel] for kernel in _HOST])
+    hosted: Mask = np.isin(ground.arrays.ways.kernel, [KERNELS[kernel] for kernel in _HOST])
     return hosted
 
 
-def _allowed(problem: ShardingProblem, wanted: Mask | None = None) -> Iterator[Mask]:
+def _allowed(ground: Groundwork, wanted: Mask | None = None) -> Iterator[Mask]:
     """Yield the options to pack by: those in HBM alone, and with more and more in host memory.
 
     Only wanted ones (by default all) of a table that has any. Tables go to hosts with most bytes
     for each that is looked up first: what they have there is read slowly.
     """
-    arrays = problem.option_arrays
-    fits = arrays.of_each_table(fits_alone(problem))
+    arrays = ground.arrays
+    fits = arrays.of_each_table(fits_alone(ground))
     if wanted is not None:
         fits &= arrays.of_each_table(fits & wanted)
-    hosted = on_hosts(problem)
+    hosted = on_hosts(ground)
     in_hbm = fits & arrays.of_each_table(fits & ~hosted)
     size = np.minimum.reduceat(np.where(in_hbm, arrays.total_bytes, np.inf), arrays.begins[:-1])
-    if size.sum() <= problem.total_capacity * (1 + ROUNDING):
+    if size.sum() <= ground.total_capacity * (1 + ROUNDING):
         yield in_hbm
     if not (fits & hosted).any():
         return
     on_host = fits & arrays.of_each_table(fits & hosted)
     least = np.minimum.reduceat(np.where(on_host, arrays.total_bytes, np.inf), arrays.begins[:-1])
-    tables = problem.workload.tables
+    tables = ground.workload.tables
     read = np.array([table.pooling_factor * table.embedding_dim for table in tables])
     order = np.argsort(-size / read, kind="stable")
     held = size.sum() + np.cumsum((least - size)[order])  # with the first ones on hosts
-    shares = -problem.total_capacity * np.array(SPILLED)
+    shares = -ground.total_capacity * np.array(SPILLED)
     for num_spilled in dict.fromkeys((1 + np.searchsorted(-held, shares)).tolist()):
         spilled = np.zeros(len(tables), dtype=bool)
         spilled[order[:num_spilled]] = True
@@ -159,15 +163,15 @@ def _allowed(problem: ShardingProblem, wanted: Mask | None = None) -> Iterator[M
 class _Packing:
     """A search for a place for every table."""
 
-    def __init__(self, problem: ShardingProblem, allowed: Mask) -> None:
-        arrays = problem.option_arrays
-        self.capacity = problem.capacity
+    def __init__(self, ground: Groundwork, allowed: Mask) -> None:
+        arrays = ground.arrays
+        self.capacity = ground.capacity
         self.bytes: list[float] = arrays.total_bytes.tolist()
-        self.tables = range(len(problem.workload.tables))
-        self.given = [bool(table.ranks) for table in problem.workload.tables]
-        self.orders = _orders(problem, allowed)
+        self.tables = range(len(ground.workload.tables))
+        self.given = [bool(table.ranks) for table in ground.workload.tables]
+        self.orders = _orders(ground, allowed)
         """The options to try, by strength of ``SPLITTING`` and table."""
-        self.ranks = PackedRanks(problem)
+        self.ranks = PackedRanks(ground)
         smallest = np.array([options[0] for options in self.orders[0]])
         self.least: list[float] = arrays.total_bytes[smallest].tolist()
         self.largest: list[float] = arrays.largest_bytes[smallest].tolist()
@@ -341,13 +345,13 @@ class _Packing:
         return np.array(sorted(some, key=keys.__getitem__)[-blocks.count :])
 
 
-def _orders(problem: ShardingProblem, allowed: Mask) -> list[list[list[int]]]:
+def _orders(ground: Groundwork, allowed: Mask) -> list[list[list[int]]]:
     """Return the options of every table from the best to the worst, for every strength.
 
     Only those that are best for some.
     """
-    arrays = problem.option_arrays
-    uneven = arrays.over_shards(arrays.held[0] ** 2) / problem.capacity
+    arrays = ground.arrays
+    uneven = arrays.over_shards(arrays.held[0] ** 2) / ground.capacity
     costs = [np.where(allowed, arrays.total_bytes + each * uneven, inf) for each in SPLITTING]
     firsts = np.array([first_least(cost, arrays.begins[:-1]) for cost in costs]).T.tolist()
     some = [list(dict.fromkeys(own)) for own in firsts]

@@ -5,20 +5,21 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Bytes, size_texts
+from costmodel.domain.workload import EmbeddingTable
 from costmodel.kernels.lookup_shards import Mask
 from costmodel.memory.rank_memory import Place, host_reserve_text, infeasible, least_table_bytes
 from costmodel.step.cuts import Floats
+from sharders.problem.groundwork import Groundwork
 from sharders.problem.options import make_sharding
-from sharders.problem.placement import no_room, option_bytes
-from sharders.problem.sharding_problem import ShardingProblem
 
 ROUNDING = 1e-9
 SMALL = (0.5, 0.4, 0.3, 0.2, 0.1)
 """Shares of a rank's memory below which shards are left out of a count of ranks."""
 
 
-def check_room(problem: ShardingProblem) -> None:
+def check_room(ground: Groundwork) -> None:
     """Raise InfeasibleError where sums of bytes prove that no plan fits, before any search.
 
     A table takes at least the least that any of its options do whose shards all fit on a rank.
@@ -32,33 +33,33 @@ def check_room(problem: ShardingProblem) -> None:
         not go together; or those that can be nowhere but on a rank are larger than what is there.
 
     """
-    workload, room = problem.workload, problem.total_capacity * (1 + ROUNDING)
-    needed = sum(_least_fitting(problem))
+    workload, room = ground.workload, ground.total_capacity * (1 + ROUNDING)
+    needed = sum(_least_fitting(ground))
     if needed > room:
-        whole = (least_table_bytes(workload, problem.topology, each) for each in workload.tables)
-        taken, left = size_texts(needed, problem.total_capacity)
+        whole = (least_table_bytes(workload, ground.topology, each) for each in workload.tables)
+        taken, left = size_texts(needed, ground.total_capacity)
         message = (
             "no plan fits: sharded so that every shard fits on a rank, the tables take at least "
             f"{taken}, and there is room for {left}"
         )
         told = message if sum(whole) <= room else None
-        raise infeasible(workload, problem.topology, told)
-    _check_hosts(problem)
-    _check_large_shards(problem)
-    _check_ranks(problem)
+        raise infeasible(workload, ground.topology, told)
+    _check_hosts(ground)
+    _check_large_shards(ground)
+    _check_ranks(ground)
 
 
-def _check_hosts(problem: ShardingProblem) -> None:
+def _check_hosts(ground: Groundwork) -> None:
     """Raise InfeasibleError where tables are too large for hosts' memory, or for that and HBM.
 
     Those that fit nowhere else, and all of them where some may be in either.
     """
-    topology, arrays = problem.topology, problem.option_arrays
-    one, on_hosts = topology.num_nodes == 1, topology.num_nodes * problem.host_capacity
+    topology, arrays = ground.topology, ground.arrays
+    one, on_hosts = topology.num_nodes == 1, topology.num_nodes * ground.host_capacity
     hosts = "host" if one else f"{topology.num_nodes} hosts"
     device, reserve = topology.hardware.device, host_reserve_text(topology, topology.num_nodes)
     _check_sum(
-        problem,
+        ground,
         arrays.host_bytes,
         on_hosts,
         Place.HOST,
@@ -66,9 +67,9 @@ def _check_hosts(problem: ShardingProblem) -> None:
         f"and the {hosts} {'has' if one else 'have'} {{left}} for them{reserve}",
     )
     _check_sum(
-        problem,
+        ground,
         arrays.total_bytes + arrays.host_bytes,
-        problem.total_capacity + on_hosts,
+        ground.total_capacity + on_hosts,
         Place.BOTH,
         f"the tables take at least {{taken}} of {device.memory} and host memory, "
         f"and {device.unit}s and {hosts} together have {{left}} for them: of host memory all "
@@ -76,98 +77,133 @@ def _check_hosts(problem: ShardingProblem) -> None:
     )
 
 
-def _check_sum(
-    problem: ShardingProblem, sizes: Floats, room: Bytes, place: Place, message: str
-) -> None:
+def _check_sum(ground: Groundwork, sizes: Floats, room: Bytes, place: Place, message: str) -> None:
     """Raise InfeasibleError where the least that options take in all is more than there is."""
-    needed = float(_least_of_fitting(problem, sizes).sum())
+    needed = float(_least_of_fitting(ground, sizes).sum())
     if needed > room * (1 + ROUNDING):
         taken, left = size_texts(needed, room)
         told = f"no plan fits: {message.format(taken=taken, left=left)}"
-        raise infeasible(problem.workload, problem.topology, told, place)
+        raise infeasible(ground.workload, ground.topology, told, place)
 
 
-def fits_alone(problem: ShardingProblem) -> Mask:
+def fits_alone(ground: Groundwork) -> Mask:
     """Return which options have no shard larger than a rank's memory."""
-    fits: Mask = problem.option_arrays.largest_bytes <= problem.capacity * (1 + ROUNDING)
+    fits: Mask = ground.arrays.largest_bytes <= ground.capacity * (1 + ROUNDING)
     return fits
 
 
-def _least_fitting(problem: ShardingProblem) -> list[float]:
+def _least_fitting(ground: Groundwork) -> list[float]:
     """Return the least that each table takes in all, by options whose shards all fit on a rank."""
-    least: list[float] = _least_of_fitting(problem, problem.option_arrays.total_bytes).tolist()
-    for table, size in zip(problem.workload.tables, least, strict=True):
+    least: list[float] = _least_of_fitting(ground, ground.arrays.total_bytes).tolist()
+    for table, size in zip(ground.workload.tables, least, strict=True):
         if size == np.inf:
-            free = problem.capacity * max(1, len(table.ranks))
-            raise no_room(problem, table, free)
+            free = ground.capacity * max(1, len(table.ranks))
+            raise no_room(ground, table, free)
     return least
 
 
-def _least_of_fitting(problem: ShardingProblem, sizes: Floats) -> Floats:
+def _least_of_fitting(ground: Groundwork, sizes: Floats) -> Floats:
     """Return the least of every table's sizes, of options whose shards all fit on a rank."""
-    fitting = np.where(fits_alone(problem), sizes, np.inf)
-    least: Floats = np.minimum.reduceat(fitting, problem.option_arrays.begins[:-1])
+    fitting = np.where(fits_alone(ground), sizes, np.inf)
+    least: Floats = np.minimum.reduceat(fitting, ground.arrays.begins[:-1])
     return least
 
 
-def _check_large_shards(problem: ShardingProblem) -> None:
+def _check_large_shards(ground: Groundwork) -> None:
     """Raise InfeasibleError where large shards need more ranks than there are.
 
     Beside a shard of more than 1 - a of a rank there is no room for one of a or more. So it counts
     as a whole rank, and what is smaller than a as nothing (Martello and Toth, 1990, their bound L2
     on bins).
     """
-    arrays, world_size = problem.option_arrays, problem.topology.world_size
-    share = arrays.held[0] / problem.capacity
+    arrays, world_size = ground.arrays, ground.topology.world_size
+    share = arrays.held[0] / ground.capacity
     for small in SMALL:
         counted = np.where(share > (1 - small) * (1 + ROUNDING), 1.0, share)
         counted[share < small] = 0.0
-        needed = float(_least_of_fitting(problem, arrays.over_shards(counted)).sum())
+        needed = float(_least_of_fitting(ground, arrays.over_shards(counted)).sum())
         if needed > world_size * (1 + ROUNDING):
-            unit = problem.topology.hardware.device.unit
+            unit = ground.topology.hardware.device.unit
             raise infeasible(
-                problem.workload,
-                problem.topology,
+                ground.workload,
+                ground.topology,
                 f"no plan fits: no two large shards go together on a {unit}, so that they take at "
                 f"least {ceil(needed * (1 - ROUNDING))} {unit}s by any sharding types that tables "
                 f"may have, and there are {world_size}",
             )
 
 
-def _check_ranks(problem: ShardingProblem) -> None:
+def _check_ranks(ground: Groundwork) -> None:
     """Raise InfeasibleError where a rank has no room for what can be nowhere else.
 
     Those are shards of tables that the user has put on it, or that have one on every rank.
     """
-    arrays, rooms = problem.option_arrays, np.array(problem.rooms)
-    fits = fits_alone(problem)
+    arrays, rooms = ground.arrays, np.array(ground.rooms)
+    fits = fits_alone(ground)
     spares = (arrays.num_ranks > 0) & (arrays.num_shards < len(rooms))
-    free = np.zeros(len(problem.workload.tables), dtype=bool)
+    free = np.zeros(len(ground.workload.tables), dtype=bool)
     free[arrays.ways.table[fits & spares]] = True
     held = np.zeros(len(rooms))
     for index in np.flatnonzero(~free).tolist():
         own = np.flatnonzero(fits[slice(*arrays.begins[index : index + 2])]) + arrays.begins[index]
-        held += np.min([_held_by(problem, index, option) for option in own.tolist()], axis=0)
+        held += np.min([_held_by(ground, index, option) for option in own.tolist()], axis=0)
     rank = int(np.argmax(held - rooms))
     if held[rank] > rooms[rank] * (1 + ROUNDING):
         taken, left = size_texts(held[rank], rooms[rank])
         raise infeasible(
-            problem.workload,
-            problem.topology,
+            ground.workload,
+            ground.topology,
             f"no plan fits: the tables that can be nowhere else take {taken} on rank {rank}, "
             f"and there is room for {left}",
         )
 
 
-def _held_by(problem: ShardingProblem, index: int, number: int) -> NDArray[np.float64]:
+def _held_by(ground: Groundwork, index: int, number: int) -> NDArray[np.float64]:
     """Return what an option takes on each rank, of those that take something of all or given ones.
 
     Where blocks or nodes could change places, that is the smallest shard.
     """
-    table, option = problem.workload.tables[index], problem.option_arrays.flat[number]
-    sizes = [size.total for size in option_bytes(problem, table, option)]
+    table, option = ground.workload.tables[index], ground.arrays.flat[number]
+    sizes = [size.total for size in ground.option_bytes(table, option)]
     if option.num_ranks:
-        return np.full(problem.topology.world_size, min(sizes))
-    held = np.zeros(problem.topology.world_size)
-    np.add.at(held, list(make_sharding(table, problem.topology, option).ranks), sizes)
+        return np.full(ground.topology.world_size, min(sizes))
+    held = np.zeros(ground.topology.world_size)
+    np.add.at(held, list(make_sharding(table, ground.topology, option).ranks), sizes)
     return held
+
+
+def no_room(
+    ground: Groundwork, table: EmbeddingTable, free: float, host_free: float | None = None
+) -> InfeasibleError:
+    """Return the error for a table that fits nowhere, with so many bytes free where it may be.
+
+    ``host_free``: and so many on one host; None: by HBM alone, it fits nowhere even without the
+    others.
+    """
+    workload, topology = ground.workload, ground.topology
+    where = f"one {topology.hardware.device.unit}"
+    if table.ranks:
+        where = f"rank {', '.join(map(str, table.ranks))}, where it is to be"
+    total = sum(least_table_bytes(workload, topology, each) for each in workload.tables)
+    if total > ground.total_capacity:
+        return infeasible(workload, topology)
+    needed, left = size_texts(least_table_bytes(workload, topology, table), free)
+    hosted = "" if host_free is None else _host_text(ground, table, host_free)
+    return infeasible(
+        workload,
+        topology,
+        f"{'no plan fits' if host_free is None else 'no plan was found that fits'}: "
+        f"table `{table.name}` needs {needed}, and at most {left} is free on {where}{hosted}",
+        Place.BOTH if hosted else Place.DEVICE,
+    )
+
+
+def _host_text(ground: Groundwork, table: EmbeddingTable, free: float) -> str:
+    """Return what a table needs of host memory, where any of its options is there; else nothing."""
+    arrays, index = ground.arrays, ground.arrays.index_of[table.name]
+    sizes = arrays.host_bytes[slice(*arrays.begins[index : index + 2])]
+    if not sizes.any():
+        return ""
+    needed, left = size_texts(float(sizes[sizes > 0].min()), free)
+    reserve = host_reserve_text(ground.topology)
+    return f"; in host memory it needs {needed}, and at most {left} is free on one host{reserve}"

@@ -1,25 +1,18 @@
 """What a sharder is given, what it gives back, and the protocol it follows."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
-from costmodel.memory.rank_memory import host_bytes_usable, rank_rooms
-from costmodel.step.synthesis import Templates
-from sharders.problem.options import TableOption, options_by_name
-
-if TYPE_CHECKING:
-    from sharders.problem.option_arrays import HeldBytes, OptionArrays
-    from sharders.problem.option_costs import OptionCost
-
+from sharders.problem.groundwork import Groundwork
+from sharders.problem.options import TableOption
 
 IMPROVED = 1e-6
 """Share of the step time that counts as an improvement: less may be rounding."""
@@ -35,87 +28,69 @@ class SearchObjective(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ShardingProblem:
-    """A workload to shard over a topology, and what to minimise.
+    """A workload to shard over a topology, what to minimise, and plans that are known.
 
-    Derived values are computed once, when first asked for.
+    ``dataclasses.replace`` changes what is known or minimised; the groundwork stays the same one.
     """
 
-    workload: Workload
-    topology: Topology
+    groundwork: Groundwork
+    """The workload, the topology, and what a search derives from them."""
     objective: SearchObjective
     known: tuple[ShardingPlan, ...] = ()
     """Plans found already; a search may start from them."""
 
     @classmethod
     def of(
-        cls, workload: Workload, topology: Topology, known: tuple[ShardingPlan, ...] = ()
+        cls,
+        workload: Workload,
+        topology: Topology,
+        known: tuple[ShardingPlan, ...] = (),
+        *,
+        objective: SearchObjective | None = None,
     ) -> "ShardingProblem":
-        """Return the problem in which the predicted step is minimised."""
-        objective = Objective(workload, topology)
-        return cls(workload=workload, topology=topology, objective=objective, known=known)
-
-    @cached_property
-    def capacity(self) -> Bytes:
-        """HBM that a rank has for shards; where ranks differ, the one that has most."""
-        return max(self.rooms)
-
-    @cached_property
-    def rooms(self) -> tuple[Bytes, ...]:
-        """HBM that every rank has for shards."""
-        return rank_rooms(self.workload, self.topology)
+        """Return the problem in which the predicted step, or an objective, is minimised."""
+        objective = objective or Objective(workload, topology)
+        return cls(groundwork=Groundwork(workload, topology), objective=objective, known=known)
 
     @property
-    def total_capacity(self) -> Bytes:
-        """HBM that all ranks together have for shards."""
-        return sum(self.rooms)
+    def workload(self) -> Workload:
+        """The tables, and the step that reads them."""
+        return self.groundwork.workload
 
-    @cached_property
-    def host_capacity(self) -> Bytes:
-        """Host memory that a node has for UVM tables."""
-        return host_bytes_usable(self.topology)
+    @property
+    def topology(self) -> Topology:
+        """The ranks, and what links them."""
+        return self.groundwork.topology
 
-    @cached_property
+    @property
     def options(self) -> Mapping[str, tuple[TableOption, ...]]:
         """Every table's legal options, by name."""
-        return options_by_name(self.workload, self.topology)
-
-    @cached_property
-    def templates(self) -> Templates:
-        """Steps of plans with different sharding groups."""
-        return Templates(self.workload, self.topology)
+        return self.groundwork.options
 
     @property
     def num_options(self) -> int:
         """Options of all tables together."""
-        return sum(map(len, self.options.values()))
-
-    @cached_property
-    def known_bytes(self) -> dict[tuple[str, TableOption], "tuple[HeldBytes, ...]"]:
-        """Shard sizes of a table's option, kept by ``sharders.problem.placement.option_bytes``."""
-        return {}
-
-    @cached_property
-    def option_arrays(self) -> "OptionArrays":
-        """All options as arrays: their shards, bytes and costs."""
-        from sharders.problem.option_arrays import OptionArrays
-
-        options = [self.options[table.name] for table in self.workload.tables]
-        return OptionArrays(self.workload, self.topology, options)
-
-    @cached_property
-    def known_costs(self) -> dict[str, "dict[TableOption, OptionCost]"]:
-        """Costs of tables' options, kept by ``sharders.problem.option_costs``."""
-        return {}
-
-    @cached_property
-    def places(self) -> Mapping[str, int]:
-        """Every table's place in the workload, by name."""
-        return {table.name: place for place, table in enumerate(self.workload.tables)}
+        return self.groundwork.num_options
 
     @property
-    def balanced_load(self) -> Seconds:
-        """Load of a rank if every table had its cheapest option, and balance were perfect."""
-        return self.option_arrays.balanced_load
+    def rooms(self) -> tuple[Bytes, ...]:
+        """HBM that every rank has for shards."""
+        return self.groundwork.rooms
+
+    @property
+    def capacity(self) -> Bytes:
+        """HBM that a rank has for shards; where ranks differ, the one that has most."""
+        return self.groundwork.capacity
+
+    @property
+    def total_capacity(self) -> Bytes:
+        """HBM that all ranks together have for shards."""
+        return self.groundwork.total_capacity
+
+    @property
+    def host_capacity(self) -> Bytes:
+        """Host memory that a node has for UVM tables."""
+        return self.groundwork.host_capacity
 
     def known_times(self) -> list[tuple[Seconds, ShardingPlan]]:
         """Return the plans found already, each with its step time."""
@@ -130,24 +105,6 @@ class ShardingProblem:
         return SearchResult(
             plan=plan, step_time=step_time, status=SearchStatus.LIMIT, evaluated=len(times)
         )
-
-    def with_known(self, plans: Sequence[ShardingPlan]) -> "ShardingProblem":
-        """Return the same problem with other plans known; what was computed of it is kept."""
-        same = replace(self, known=tuple(plans))
-        for name in (
-            "rooms", "options", "templates", "known_bytes", "known_costs", "option_arrays",
-            "places", "packing",
-        ):  # fmt: skip
-            if name in self.__dict__:
-                same.__dict__[name] = self.__dict__[name]
-        return same
-
-    @cached_property
-    def packing(self) -> ShardingPlan | None:
-        """A plan that fits, found without regard to the step (``problem.packing``), or None."""
-        from sharders.problem.packing import packed
-
-        return packed(self)
 
 
 class SearchStatus(StrEnum):

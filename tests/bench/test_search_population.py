@@ -52,7 +52,7 @@ def test_what_is_judged_by_is_not_what_is_tuned_by() -> None:
 @pytest.mark.parametrize("nature", list(Nature))
 def test_problems_of_every_nature_are_what_they_are_called(nature: Nature) -> None:
     posed = PopulationInstance("one", nature, 30, "h100-sxm", 2).problem()
-    check_room(posed)
+    check_room(posed.groundwork)
     tables = posed.workload.tables
     if nature is Nature.TIERS:
         assert all(ComputeKernel.FUSED_UVM in table.compute_kernels for table in tables)

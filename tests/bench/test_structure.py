@@ -6,11 +6,15 @@ from bench.structure import (
     ROOT,
     Checkout,
     fragments,
+    module_circles,
     package_cycles,
     search_modules,
     shared_class_names,
     step_modules,
 )
+
+STILL_CIRCLES = {"planner.planning.views", "planner.sweeping.sweep_page"}
+"""One module of every circle that is still to be broken: none is to be added."""
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +33,15 @@ def write(root: Path, **files: str) -> Checkout:
 @pytest.mark.slow
 def test_no_packages_import_each_other(checkout: Checkout) -> None:
     assert package_cycles(checkout) == []
+
+
+@pytest.mark.slow
+def test_no_modules_import_each_other_but_in_circles_still_to_be_broken(
+    checkout: Checkout,
+) -> None:
+    circles = module_circles(checkout)
+    assert not [circle for circle in circles if not STILL_CIRCLES & set(circle)]
+    assert {name.partition(".")[0] for circle in circles for name in circle} <= {"planner"}
 
 
 @pytest.mark.slow
@@ -58,6 +71,21 @@ def test_a_ring_of_packages_is_found_through_lazy_imports(tmp_path: Path) -> Non
         bench__d__w="from bench.a.x import f\n",
     )
     assert package_cycles(made) == [["bench.a", "bench.b", "bench.c"]]
+
+
+def test_a_circle_of_modules_is_found_through_lazy_imports_and_those_for_types(
+    tmp_path: Path,
+) -> None:
+    made = write(
+        tmp_path,
+        bench__a="from bench.b import y\n",
+        bench__b="if TYPE_CHECKING:\n    import bench.c\n",
+        bench__c="def f():\n    from bench import a\n",
+        bench__d="from bench.a import f\n",
+        bench__e="",
+    )
+    assert module_circles(made) == [["bench.a", "bench.b", "bench.c"]]
+    assert package_cycles(made) == []
 
 
 def test_names_of_two_classes_and_fragments_are_found(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ from costmodel.memory.sort_buffers import most_at_hand_bytes
 from costmodel.memory.storage import dense_peak_bytes, fixed_bytes
 from planner.examples import example_hardware, example_workload
 from sharders.problem.options import TableOption, make_plan, make_sharding, option_of, table_options
-from sharders.problem.placement import option_bytes
 from sharders.problem.sharding_problem import ShardingProblem
 
 TOPOLOGY = Topology(hardware=example_hardware(), world_size=4, local_world_size=2)
@@ -246,7 +245,7 @@ def test_a_plan_that_fits_as_a_search_counts_fits_at_lookups_and_in_the_dense_pa
     plan, held = random_plan(work, seed), [0.0] * 4
     for sharding in plan.tables:
         table = work.table(sharding.table)
-        sizes = option_bytes(problem, table, option_of(sharding, table))
+        sizes = problem.groundwork.option_bytes(table, option_of(sharding, table))
         for shard, size in zip(sharding.shards, sizes, strict=True):
             held[shard.rank] += size.total
     has_room = fits(work, ranks, plan)

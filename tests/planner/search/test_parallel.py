@@ -42,7 +42,7 @@ def test_an_interrupt_keeps_what_was_found() -> None:
 @pytest.mark.slow
 def test_when_nothing_fits_the_error_is_that_of_a_search_alone(problem: ShardingProblem) -> None:
     table = replace(problem.workload.tables[0], num_embeddings=10**11)
-    large = replace(problem, workload=replace(problem.workload, tables=(table,)))
+    large = ShardingProblem.of(replace(problem.workload, tables=(table,)), problem.topology)
     with pytest.raises(InfeasibleError):
         run_sharders(("naive",), large, Search(jobs=2))
 

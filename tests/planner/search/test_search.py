@@ -150,7 +150,7 @@ def test_an_interrupt_of_the_caller_between_sharders_keeps_what_was_found(
 
 def test_when_nothing_fits_the_first_error_is_raised(problem: ShardingProblem) -> None:
     table = replace(problem.workload.tables[0], num_embeddings=10**11)
-    large = replace(problem, workload=replace(problem.workload, tables=(table,)))
+    large = ShardingProblem.of(replace(problem.workload, tables=(table,)), problem.topology)
     with pytest.raises(InfeasibleError):
         run_sharders(("naive", "random"), large, Search())
 

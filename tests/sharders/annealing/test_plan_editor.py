@@ -25,7 +25,7 @@ Case = tuple[Workload, Topology, ShardingPlan]
 def editing(case: Case) -> tuple[PlanEditor, ShardingProblem]:
     workload, ranks, plan = case
     objective = Objective(workload, ranks)
-    problem = ShardingProblem(workload=workload, topology=ranks, objective=objective)
+    problem = ShardingProblem.of(workload, ranks, objective=objective)
     editor = PlanEditor(problem)
     assert editor.start(plan) == pytest.approx(objective.step_time(plan), rel=1e-12)
     return editor, problem

@@ -31,6 +31,7 @@ from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
 from sharders.greedy.one_pass import SizeGreedy
 from sharders.greedy.tuning import Found
+from sharders.problem.packing import packed
 from sharders.problem.sharding_problem import Budget, Progress, SearchStatus, ShardingProblem
 
 PLANS = (50, 400, 3000, 100_000)
@@ -455,7 +456,7 @@ def test_programs_have_no_large_shards_where_these_make_ranks_uneven() -> None:
     asked = example_problem(few, world_size=16, num_nodes=2)
     solved = Programs(Engine(asked)).solve(bits(kinds))
     assert solved is not None
-    arrays = asked.option_arrays
+    arrays = asked.groundwork.arrays
     splits = arrays.ways.num_column_shards
     assert (splits[solved.options] > 1).all()
     whole = splits == 1
@@ -498,7 +499,7 @@ def test_where_the_first_rules_have_no_room_tables_are_packed_at_once(
         monkeypatch.setattr(ProblemArrays, "has", lambda *_: next(answers, True))
     budget = Budget(should_stop=lambda: bool(told), report=lambda each: told.append(each.best))
     result = Annealing().shard(posed, budget, Random(0))
-    assert result.plan == posed.packing
+    assert result.plan == packed(posed.groundwork)
     assert told == [pytest.approx(result.step_time, rel=1e-9)]
     later = Annealing().shard(posed, Budget(max_evaluations=3000), Random(0))
     assert later.step_time < result.step_time

@@ -33,7 +33,7 @@ def table_wise_problem(num_tables: int, world_size: int, seed: int) -> ShardingP
     ranks = Topology(
         hardware=example_hardware(), world_size=world_size, local_world_size=world_size
     )
-    return ShardingProblem(workload=workload, topology=ranks, objective=Objective(workload, ranks))
+    return ShardingProblem.of(workload, ranks)
 
 
 def best_by_enumeration(problem: ShardingProblem) -> float:

@@ -15,7 +15,6 @@ from sharders.baselines.ilp import Ilp
 from sharders.baselines.ilp_model import IlpModel
 from sharders.baselines.solvers import Limits
 from sharders.greedy.cost_greedy import CostGreedy
-from sharders.problem.option_costs import OptionCosts
 from sharders.problem.options import make_plan, make_sharding
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
 
@@ -58,7 +57,7 @@ def _every_plan(problem: ShardingProblem) -> list[ShardingPlan]:
 
 
 def _check_optimum(problem: ShardingProblem) -> None:
-    model = IlpModel(problem, OptionCosts(problem))
+    model = IlpModel(problem)
     best = min(
         model.makespan(p)
         for p in _every_plan(problem)
@@ -115,7 +114,7 @@ def test_puts_tables_behind_a_cache_when_hbm_is_short() -> None:
     check_memory(workload, ranks, solution.plan)
     # one rank has a table behind a cache, and another one beside it; what the other rank has,
     # one in HBM or one behind a cache, takes less, and is a tie to this program
-    costs = OptionCosts(tight)
+    costs = tight.groundwork.costs
     fused, cached = (costs.cost(tables[0], option).shard_load for option in tight.options["t0"])
     assert fused < cached
     assert solution.optimal

@@ -11,7 +11,6 @@ from sharders.baselines.lns import LargeNeighbourhood
 from sharders.baselines.neighbourhood import Neighbourhoods
 from sharders.baselines.solvers import Limits
 from sharders.greedy.cost_greedy import CostGreedy
-from sharders.problem.option_costs import OptionCosts
 from sharders.problem.options import TableOption, places
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 
@@ -24,7 +23,7 @@ def _state(problem: ShardingProblem) -> PlanEditor:
 
 def test_a_program_lowers_the_largest_load() -> None:
     problem = example_problem(example_workload(24, seed=7), world_size=4)
-    near = Neighbourhoods(_state(problem), OptionCosts(problem))
+    near = Neighbourhoods(_state(problem))
     before = near.loads().max()
     free = {index: near.choices(index, range(4), 6) for index in range(24)}
     move = near.best(free, Limits(gap=0.01, max_nodes=500))
@@ -36,7 +35,7 @@ def test_a_program_lowers_the_largest_load() -> None:
 
 def test_what_is_at_its_best_stays() -> None:
     problem = example_problem(example_workload(3), world_size=2)
-    near = Neighbourhoods(_state(problem), OptionCosts(problem))
+    near = Neighbourhoods(_state(problem))
     free = {index: near.choices(index, range(2), 6) for index in range(3)}
     move = near.best(free, Limits(gap=0.0))
     if move:

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -29,6 +30,7 @@ def test_never_worse_than_the_greedy_it_tunes() -> None:
 
 SCRIPT = """
 import sys
+from dataclasses import replace
 from random import Random
 from planner.examples import example_problem, example_workload
 from sharders.baselines.optuna_search import OptunaSearch
@@ -71,9 +73,7 @@ def test_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, plans: int | No
 def test_objective_decides_not_the_weights() -> None:
     problem = _problem()
     objective = Objective(problem.workload, problem.topology)
-    real = ShardingProblem(
-        workload=problem.workload, topology=problem.topology, objective=objective
-    )
+    real = replace(problem, objective=objective)
     result = OptunaSearch().shard(real, Budget(max_evaluations=30), Random(0))
     assert result.step_time == pytest.approx(objective.step_time(result.plan))
 

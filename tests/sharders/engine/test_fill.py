@@ -35,7 +35,7 @@ def test_plans_are_valid_and_timed_as_the_objective_times_them(
 ) -> None:
     workload, topology, _ = case
     objective = Objective(workload, topology)
-    engine = Engine(ShardingProblem(workload=workload, topology=topology, objective=objective))
+    engine = Engine(ShardingProblem.of(workload, topology, objective=objective))
     step_time = engine.fill(dict(drawn(Random(seed))))
     if step_time < inf:
         plan = engine.plan_of(engine.present())

@@ -58,7 +58,7 @@ def engine_for(case: Case) -> Engine:
     """Return an engine that may use the plan; cases whose problem has no such options are left."""
     workload, topology, plan = case
     objective = Objective(workload, topology)
-    problem = ShardingProblem(workload=workload, topology=topology, objective=objective)
+    problem = ShardingProblem.of(workload, topology, objective=objective)
     assume(offered(problem, [plan]))
     return Engine(problem, [plan])
 
@@ -112,7 +112,7 @@ def test_replicas_of_several_types_come_and_go_as_the_objective_has_them(rows: i
         for i, (data_type, pooling) in enumerate(kinds)
     )  # fmt: skip
     case = Workload(tables=tables, dense=DenseModel(bottom_mlp=(8,), top_mlp=(1,))), topology(4)
-    problem = ShardingProblem(workload=case[0], topology=case[1], objective=Objective(*case))
+    problem = ShardingProblem.of(*case)
     engine = Engine(problem)
     for plan in plans_of_every_option(*case):
         engine.start(engine.choices_of(plan), 0)
@@ -134,7 +134,7 @@ def test_moves_among_more_kernels_than_an_integer_has_bits_are_timed_as_whole_pl
     dense = DenseModel(bottom_mlp=(8,), top_mlp=(1,))
     case = Workload(tables=tables, dense=dense), topology(4, local_world_size=2)
     objective = Objective(*case)
-    problem = ShardingProblem(workload=case[0], topology=case[1], objective=objective)
+    problem = ShardingProblem.of(*case, objective=objective)
     engine, random = Engine(problem), Random(0)
     assert len(engine.arrays.columns.kernels) > 32
     engine.fill(NEUTRAL)
@@ -150,7 +150,7 @@ def test_moves_among_more_kernels_than_an_integer_has_bits_are_timed_as_whole_pl
 
 def test_no_shard_larger_than_a_rank_is_tried() -> None:
     problem = example_problem(example_workload(30, seed=4), world_size=16, num_nodes=2, fill=0.8)
-    large = problem.option_arrays.largest_bytes > problem.capacity
+    large = problem.groundwork.arrays.largest_bytes > problem.capacity
     assert large.any()
     assert not large[Engine(problem).arrays.kept].any()
     assert large[Engine(problem, every_option=True).arrays.kept].any()
@@ -166,7 +166,7 @@ def test_groups_without_stashed_tables_are_timed_as_such_whatever_other_plans_ha
         for i in range(3)
     )  # fmt: skip
     case = Workload(tables=tables, dense=DenseModel(bottom_mlp=(8,), top_mlp=(1,))), topology(4)
-    problem = ShardingProblem(workload=case[0], topology=case[1], objective=Objective(*case))
+    problem = ShardingProblem.of(*case)
     engine = Engine(problem, every_option=True)
     for plan in plans_of_every_option(*case):
         step_time = engine.start(engine.choices_of(plan))
@@ -181,7 +181,7 @@ def test_every_option_takes_the_memory_that_it_takes_in_a_plan(
     # outputs of row shards are added up: they take less of a GPU, and more of a CPU
     table = EmbeddingTable(name="t", num_embeddings=1000, embedding_dim=16, pooling=pooling)
     case = Workload(tables=(table,)), topology(4, 2, machine(device=device))
-    problem = ShardingProblem(workload=case[0], topology=case[1], objective=Objective(*case))
+    problem = ShardingProblem.of(*case)
     engine = Engine(problem, every_option=True)
     for option in table_options(*case, table):
         places = range(0, 4, 2) if option.sharding_type.within_node else range(4)
@@ -330,9 +330,7 @@ def test_a_cycle_keeps_to_its_rank_through_what_ends_alike_on_all() -> None:
             for table, option in zip(made, options, strict=True)
         ],
     )
-    problem = ShardingProblem(
-        workload=workload, topology=machines, objective=Objective(workload, machines)
-    )
+    problem = ShardingProblem.of(workload, machines)
     check_cycles(Engine(problem, [plan]), plan, Random(534))
 
 
@@ -628,7 +626,7 @@ def test_a_rank_that_cached_tables_have_left_fetches_nothing() -> None:
         for i in range(8)
     )  # fmt: skip
     case = Workload(tables=tables, pipeline=Pipeline.PREFETCH), topology(4)
-    problem = ShardingProblem(workload=case[0], topology=case[1], objective=Objective(*case))
+    problem = ShardingProblem.of(*case)
     engine = Engine(problem, every_option=True)
     placed = [make_sharding(t, case[1], table_options(*case, t)[0], [0]) for t in tables]
     engine.start(engine.choices_of(make_plan(case[1], placed)), 0)

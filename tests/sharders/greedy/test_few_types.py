@@ -7,13 +7,12 @@ from costmodel.domain.validity import check_plan
 from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
 from sharders.greedy.few_types import is_small, of_type, plan_preferring, plans_of_few_types
-from sharders.problem.option_costs import OptionCosts
 
 
 def test_types_that_are_wanted_are_used_wherever_they_may_be() -> None:
     problem = example_problem(example_workload(20))
     kind = ShardingType.TABLE_ROW_WISE
-    plan = plan_preferring(problem, OptionCosts(problem), of_type(kind))
+    plan = plan_preferring(problem, of_type(kind))
     for table in problem.workload.tables:
         allowed = {option.sharding_type for option in problem.options[table.name]}
         assert (plan.table(table.name).sharding_type is kind) == (kind in allowed)

@@ -28,9 +28,7 @@ def table(name: str, rows: int, dim: int = 16, pooling_factor: float = 1) -> Emb
 def plan_of(sharder: Sharder, tables: Sequence[EmbeddingTable], seed: int = 0) -> ShardingPlan:
     workload = Workload(tables=tuple(tables), local_batch_size=64)
     topology = Topology(hardware=example_hardware(), world_size=2, local_world_size=2)
-    problem = ShardingProblem(
-        workload=workload, topology=topology, objective=LoadObjective(workload)
-    )
+    problem = ShardingProblem.of(workload, topology, objective=LoadObjective(workload))
     return sharder.shard(problem, Budget(), RandomState(seed)).plan
 
 

@@ -16,7 +16,6 @@ from costmodel.step.loads import PlanLoads
 from planner.examples import example_problem, example_workload
 from sharders.lp.lp import placed
 from sharders.lp.offered_program import Array, LpOptions, OfferedProgram
-from sharders.problem.option_costs import OptionCosts
 from sharders.problem.sharding_problem import ShardingProblem
 
 FEW, GPUS = 5, 16
@@ -37,7 +36,7 @@ def drawn(choices: LpOptions, rng: Random) -> Array:
 
 
 def plan_of(choices: LpOptions, shares: Array) -> ShardingPlan:
-    plan = placed(choices, OptionCosts(choices.problem), shares, [()] * FEW)
+    plan = placed(choices, shares, [()] * FEW)
     assert plan is not None
     return plan
 

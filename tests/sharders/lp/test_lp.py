@@ -17,7 +17,6 @@ from planner.files.profiles import load_profile
 from sharders.greedy.cost_greedy import CostGreedy
 from sharders.lp.lp import Lp
 from sharders.lp.offered_program import Array, LpOptions, Mask, OfferedProgram, by_share
-from sharders.problem.placement import option_bytes
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
 
 
@@ -164,7 +163,7 @@ def test_is_never_worse_than_the_plans_it_knows() -> None:
 
 def test_no_shard_larger_than_a_rank_is_listed() -> None:
     posed = example_problem(example_workload(30, seed=4), world_size=16, num_nodes=2, fill=0.8)
-    listed, large = LpOptions.of(posed), posed.option_arrays.largest_bytes > posed.capacity
+    listed, large = LpOptions.of(posed), posed.groundwork.arrays.largest_bytes > posed.capacity
     assert large.any()
     assert not large[listed.numbers].any()
     assert set(listed.table) == set(range(30))
@@ -176,7 +175,7 @@ def test_memory_is_that_of_all_shards() -> None:
     tables = posed.workload.tables
     total = posed.topology.world_size * posed.capacity
     for number, option in enumerate(choices.options):
-        sizes = option_bytes(posed, tables[choices.table[number]], option)
+        sizes = posed.groundwork.option_bytes(tables[choices.table[number]], option)
         held = sum(float(size.total) for size in sizes)
         assert choices.memory[number] * total == pytest.approx(held)
 

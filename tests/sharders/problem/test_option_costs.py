@@ -10,7 +10,7 @@ from costmodel.base.units import GB
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import EmbeddingTable, Optimizer, Workload
-from sharders.problem.option_costs import OptionCost, OptionCosts
+from sharders.problem.option_costs import OptionCost
 from sharders.problem.options import TableOption
 from sharders.problem.sharding_problem import ShardingProblem
 
@@ -32,7 +32,7 @@ def cost(
         num_column_shards=columns,
     )
     work = workload(one, optimizer=Optimizer.SGD)
-    return OptionCosts(problem(work, where)).cost(one, option)
+    return problem(work, where).groundwork.costs.cost(one, option)
 
 
 def test_total_is_the_load_of_all_shards() -> None:
@@ -83,7 +83,7 @@ def test_replication_updates_the_whole_table_densely() -> None:
 
 def test_a_cost_is_computed_once() -> None:
     one = table()
-    costs = OptionCosts(problem(workload(one)))
+    costs = problem(workload(one)).groundwork.costs
     option = TableOption(sharding_type=ShardingType.TABLE_WISE)
     assert costs.cost(one, option) is costs.cost(one, option)
 

@@ -4,7 +4,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from load_objective import LoadObjective, with_room
+from load_objective import with_room, with_tables
 
 from bench.population import Nature, PopulationInstance
 from costmodel.base.errors import InfeasibleError
@@ -25,6 +25,8 @@ from planner.examples import example_hardware
 from planner.search.plugins import load_sharder
 from sharders import PORTFOLIO
 from sharders.problem import packing
+from sharders.problem.groundwork import Groundwork
+from sharders.problem.packing import PackingSearch, packed
 from sharders.problem.room import check_room
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 
@@ -76,7 +78,7 @@ def _full(workload: Workload, ranks: int) -> ShardingProblem:
 @pytest.mark.parametrize("seed", range(3))
 def test_what_just_fits_is_packed(counts: list[int], seed: int) -> None:
     problem = hidden(counts, seed=seed)
-    plan = problem.packing
+    plan = packed(problem.groundwork)
     assert plan is not None
     check_plan(problem.workload, problem.topology, plan)
     check_memory(problem.workload, problem.topology, plan)
@@ -101,9 +103,10 @@ def test_tables_too_large_to_stay_whole_beside_each_other_are_split(
     workload = Workload(tables=tables, local_batch_size=4, optimizer=Optimizer.SGD)
     topology = Topology(hardware=example_hardware(), world_size=8, local_world_size=4)
     problem = with_room(workload, topology, room)
-    assert problem.packing is not None
-    check_plan(workload, problem.topology, problem.packing)
-    check_memory(workload, problem.topology, problem.packing)
+    plan = packed(problem.groundwork)
+    assert plan is not None
+    check_plan(workload, problem.topology, plan)
+    check_memory(workload, problem.topology, plan)
 
 
 @pytest.mark.slow
@@ -122,9 +125,10 @@ def test_a_table_larger_than_a_rank_is_split_among_the_others() -> None:
     giant, *rest = posed.workload.tables
     giant = replace(giant, num_embeddings=2 * ROWS)
     tables = (giant, *rest[:70])
-    problem = replace(posed, workload=replace(posed.workload, tables=tables))
-    assert problem.packing is not None
-    check_memory(problem.workload, problem.topology, problem.packing)
+    problem = with_tables(posed, tables)
+    plan = packed(problem.groundwork)
+    assert plan is not None
+    check_memory(problem.workload, problem.topology, plan)
 
 
 def test_host_memory_is_for_the_fewest_tables_that_make_room() -> None:
@@ -132,8 +136,8 @@ def test_host_memory_is_for_the_fewest_tables_that_make_room() -> None:
     kernels = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM)
     tables = [replace(table, compute_kernels=kernels) for table in posed.workload.tables]
     tables.append(replace(tables[0], name="more"))
-    problem = replace(posed, workload=replace(posed.workload, tables=tuple(tables)))
-    plan = problem.packing
+    problem = with_tables(posed, tables)
+    plan = packed(problem.groundwork)
     assert plan is not None
     check_memory(problem.workload, problem.topology, plan)
     on_host = [each for each in plan.tables if each.compute_kernel is ComputeKernel.FUSED_UVM]
@@ -146,8 +150,8 @@ def test_tables_read_least_for_their_size_go_to_host_memory() -> None:
     tables = [replace(table, compute_kernels=kernels) for table in posed.workload.tables]
     largest = max(tables, key=lambda table: table.num_embeddings)
     tables += [replace(largest, name="hot", pooling_factor=300.0)]
-    problem = replace(posed, workload=replace(posed.workload, tables=tuple(tables)))
-    plan = problem.packing
+    problem = with_tables(posed, tables)
+    plan = packed(problem.groundwork)
     assert plan is not None
     on_host = {t.table for t in plan.tables if t.compute_kernel is ComputeKernel.FUSED_UVM}
     assert on_host
@@ -161,7 +165,7 @@ def test_what_fits_balanced_by_bytes_is_not_mended_first(monkeypatch: pytest.Mon
         raise AssertionError
 
     monkeypatch.setattr(packing._Packing, "mend", no_time)
-    plan = packing.packed(problem)
+    plan = packed(problem.groundwork)
     assert plan is not None
     check_memory(problem.workload, problem.topology, plan)
 
@@ -169,8 +173,8 @@ def test_what_fits_balanced_by_bytes_is_not_mended_first(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("effort", [1.0, 1e9])
 def test_tables_are_packed_by_some_options_a_portion_at_a_time(effort: float) -> None:
     posed = PopulationInstance("tuning-5827").problem()
-    wanted = posed.option_arrays.of_types([ShardingType.COLUMN_WISE])
-    search, plan, portions = packing.PackingSearch(posed, wanted), None, 0
+    wanted = posed.groundwork.arrays.of_types([ShardingType.COLUMN_WISE])
+    search, plan, portions = PackingSearch(posed.groundwork, wanted), None, 0
     while not search.is_over:
         assert plan is None
         plan, portions = search.go_on(effort, lambda: False), portions + 1
@@ -183,12 +187,12 @@ def test_tables_are_packed_by_some_options_a_portion_at_a_time(effort: float) ->
 
 def test_packing_ends_when_the_budget_is_spent_and_when_nothing_is_left_to_try() -> None:
     posed = PopulationInstance("tuning-5827").problem()
-    columns = posed.option_arrays.of_types([ShardingType.COLUMN_WISE])
-    search = packing.PackingSearch(posed, columns)
+    columns = posed.groundwork.arrays.of_types([ShardingType.COLUMN_WISE])
+    search = PackingSearch(posed.groundwork, columns)
     assert search.go_on(1e9, lambda: True) is None
     assert not search.is_over
-    rows = posed.option_arrays.of_types([ShardingType.TABLE_ROW_WISE])  # there is no room
-    search = packing.PackingSearch(posed, rows)
+    rows = posed.groundwork.arrays.of_types([ShardingType.TABLE_ROW_WISE])  # there is no room
+    search = PackingSearch(posed.groundwork, rows)
     assert search.go_on(1e9, lambda: False) is None
     assert search.is_over
 
@@ -196,8 +200,8 @@ def test_packing_ends_when_the_budget_is_spent_and_when_nothing_is_left_to_try()
 def test_what_cannot_fit_is_not_packed() -> None:
     posed = hidden([3] * 4)
     tables = (*posed.workload.tables, replace(posed.workload.tables[0], name="more"))
-    problem = replace(posed, workload=replace(posed.workload, tables=tables))
-    assert problem.packing is None
+    problem = with_tables(posed, tables)
+    assert packed(problem.groundwork) is None
     with pytest.raises(InfeasibleError):
         load_sharder("cost_greedy").shard(problem, Budget(), Random(0))
 
@@ -209,18 +213,19 @@ def test_tables_that_the_user_put_on_ranks_are_packed_around() -> None:
         replace(table, ranks=(int(table.name[1]),)) if table.name.endswith("_2") else table
         for table in problem.workload.tables
     )
-    put = replace(problem, workload=replace(problem.workload, tables=tables))
-    assert put.packing is not None
-    check_plan(put.workload, put.topology, put.packing)
-    check_memory(put.workload, put.topology, put.packing)
+    put = with_tables(problem, tables)
+    plan = packed(put.groundwork)
+    assert plan is not None
+    check_plan(put.workload, put.topology, plan)
+    check_memory(put.workload, put.topology, plan)
 
 
 def test_nothing_is_packed_where_the_user_leaves_no_room() -> None:
     posed = hidden([4] * 8)
     tables = tuple(replace(table, ranks=(3,)) for table in posed.workload.tables)
-    problem = replace(posed, workload=replace(posed.workload, tables=tables))
+    problem = with_tables(posed, tables)
     with pytest.raises(InfeasibleError, match=r"can be nowhere else take .* on rank 3"):
-        check_room(problem)
+        check_room(problem.groundwork)
 
 
 def test_no_search_where_a_full_rank_has_no_room_for_one_block_of_each() -> None:
@@ -234,9 +239,9 @@ def test_no_search_where_a_full_rank_has_no_room_for_one_block_of_each() -> None
         min_shard_dim=12,
         sharding_types=(ShardingType.COLUMN_WISE,),
     )
-    problem = replace(posed, workload=replace(posed.workload, tables=(full, thirds)))
+    problem = with_tables(posed, (full, thirds))
     with pytest.raises(InfeasibleError, match=r"can be nowhere else take .* on rank 2"):
-        check_room(problem)
+        check_room(problem.groundwork)
 
 
 def test_no_search_where_hosts_have_no_room_for_what_must_be_there() -> None:
@@ -246,14 +251,13 @@ def test_no_search_where_hosts_have_no_room_for_what_must_be_there() -> None:
     large = replace(
         posed.workload.tables[0], num_embeddings=int(1.5 * host / 256), compute_kernels=kernels
     )
-    workload = replace(posed.workload, tables=(large,))
-    problem = replace(posed, workload=workload)
+    problem = with_tables(posed, [large])
     with pytest.raises(InfeasibleError, match=r"in host memory take .* and the host has"):
-        check_room(problem)
+        check_room(problem.groundwork)
     two = Topology(hardware=posed.topology.hardware, world_size=16, local_world_size=8)
-    check_room(replace(problem, topology=two))
+    check_room(Groundwork(problem.workload, two))
     either = replace(large, compute_kernels=(ComputeKernel.FUSED, *kernels))
-    assert host_bytes_needed(replace(workload, tables=(either,))) == 0
+    assert host_bytes_needed(replace(posed.workload, tables=(either,))) == 0
 
 
 def giants(count: int, size: float) -> ShardingProblem:
@@ -271,18 +275,18 @@ def giants(count: int, size: float) -> ShardingProblem:
         posed.workload.tables[0], num_embeddings=rows, compute_kernels=kernels, sharding_types=()
     )
     tables = tuple(replace(table, name=f"t{number}") for number in range(count))
-    return replace(posed, workload=replace(posed.workload, tables=tables), topology=topology)
+    return ShardingProblem.of(replace(posed.workload, tables=tables), topology)
 
 
 def test_what_is_too_large_for_hbm_must_be_in_host_memory_whichever_kernels_it_may_have() -> None:
     with pytest.raises(InfeasibleError, match=r"nowhere but in host memory take .* the host has"):
-        check_room(giants(1, 1.1))
+        check_room(giants(1, 1.1).groundwork)
 
 
 def test_no_search_where_hbm_and_host_memory_together_have_no_room() -> None:
     # each fits in HBM: 45 times 2.5% of the host, and HBM is 5% of it
     with pytest.raises(InfeasibleError, match="HBM and host memory, and GPUs and host together"):
-        check_room(giants(45, 0.025))
+        check_room(giants(45, 0.025).groundwork)
 
 
 def test_where_host_memory_is_what_lacks_the_message_says_how_much_of_it() -> None:
@@ -297,12 +301,12 @@ def like(size: float, count: int) -> ShardingProblem:
     posed = hidden([1] * 2)
     one = replace(posed.workload.tables[0], num_embeddings=int(size * ROWS / FULL))
     tables = tuple(replace(one, name=f"t{number}") for number in range(count))
-    return replace(posed, workload=replace(posed.workload, tables=tables))
+    return with_tables(posed, tables)
 
 
 def test_what_is_not_found_is_not_called_impossible() -> None:
     problem = like(0.39, 5)
-    check_room(problem)
+    check_room(problem.groundwork)
     with pytest.raises(InfeasibleError, match="no plan was found that fits"):
         load_sharder("naive").shard(problem, Budget(), Random(0))
 
@@ -310,7 +314,7 @@ def test_what_is_not_found_is_not_called_impossible() -> None:
 @pytest.mark.parametrize(("size", "count"), [(0.51, 3), (0.66, 3)])
 def test_large_shards_need_ranks_of_their_own(size: float, count: int) -> None:
     with pytest.raises(InfeasibleError, match="at least 3 GPUs"):
-        check_room(like(size, count))
+        check_room(like(size, count).groundwork)
 
 
 def test_a_cache_too_large_for_a_rank_is_split() -> None:
@@ -322,11 +326,9 @@ def test_a_cache_too_large_for_a_rank_is_split() -> None:
     # a fifth of 25.6 GB is cached: 5.1 GB, and each of three ranks has 4 GB
     hardware = example_hardware(4 * GB / (1 - RESERVE_SHARE))
     topology = Topology(hardware=hardware, world_size=3, local_world_size=3)
-    problem = ShardingProblem(
-        workload=workload, topology=topology, objective=LoadObjective(workload)
-    )
-    assert problem.packing is not None
-    check_memory(workload, topology, problem.packing)
+    plan = packed(Groundwork(workload, topology))
+    assert plan is not None
+    check_memory(workload, topology, plan)
 
 
 def beside_a_giant(types: tuple[ShardingType, ...]) -> ShardingProblem:
@@ -349,16 +351,17 @@ def test_no_search_where_all_shards_that_fit_alone_are_too_much_together() -> No
     # row_wise: 1.2, and outputs and gradients on all ranks; with the others more than 16 ranks have
     problem = beside_a_giant((ShardingType.TABLE_WISE, ShardingType.ROW_WISE))
     with pytest.raises(InfeasibleError, match="every shard fits on a rank"):
-        check_room(problem)
+        check_room(problem.groundwork)
 
 
 def test_a_table_is_packed_within_a_node_where_all_ranks_are_too_many() -> None:
     types = ShardingType.TABLE_WISE, ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE
     problem = beside_a_giant(types)
-    check_room(problem)
-    assert problem.packing is not None
-    assert problem.packing.table("giant").sharding_type is ShardingType.TABLE_ROW_WISE
-    check_memory(problem.workload, problem.topology, problem.packing)
+    check_room(problem.groundwork)
+    plan = packed(problem.groundwork)
+    assert plan is not None
+    assert plan.table("giant").sharding_type is ShardingType.TABLE_ROW_WISE
+    check_memory(problem.workload, problem.topology, plan)
 
 
 def test_where_one_rank_alone_is_full_all_that_may_be_in_host_memory_is() -> None:
@@ -370,8 +373,8 @@ def test_where_one_rank_alone_is_full_all_that_may_be_in_host_memory_is() -> Non
         for at, table in enumerate(posed.workload.tables)
     )
     problem = ShardingProblem.of(replace(posed.workload, tables=tables), posed.topology)
-    anything = np.zeros_like(packing.on_hosts(problem))
-    plan = packing.PackingSearch(problem, anything).go_on(1e5, lambda: False)
+    anything = np.zeros_like(packing.on_hosts(problem.groundwork))
+    plan = PackingSearch(problem.groundwork, anything).go_on(1e5, lambda: False)
     assert plan is not None
     check_memory(problem.workload, problem.topology, plan)
     hosted = [each.compute_kernel is ComputeKernel.FUSED_UVM_CACHING for each in plan.tables]

@@ -12,7 +12,6 @@ from costmodel.domain.workload import EmbeddingTable, Optimizer, Workload
 from costmodel.inputs.distribution import Zipf
 from planner.examples import example_hardware, example_problem, example_workload
 from sharders.greedy.one_pass import LookupGreedy, SizeGreedy
-from sharders.problem.placement import option_bytes
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 
 TABLE = EmbeddingTable(name="a", num_embeddings=10_000_000, embedding_dim=64)
@@ -103,9 +102,9 @@ def test_sizes_of_options_are_sums_over_all_shards(*, hashed: bool) -> None:
         for number, table in enumerate(workload.tables)
     )
     posed = example_problem(replace(workload, tables=tables), world_size=16, num_nodes=2)
-    arrays = posed.option_arrays
+    arrays = posed.groundwork.arrays
     for number, option in enumerate(arrays.flat):
         table = posed.workload.tables[arrays.ways.table[number]]
-        expected = [float(size.total) for size in option_bytes(posed, table, option)]
+        expected = [float(size.total) for size in posed.groundwork.option_bytes(table, option)]
         assert arrays.total_bytes[number] == pytest.approx(sum(expected))
         assert arrays.largest_bytes[number] == max(expected)

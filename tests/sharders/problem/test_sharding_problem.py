@@ -13,12 +13,6 @@ def test_capacity_is_what_memory_leaves() -> None:
     assert problem.capacity == usable_bytes(problem.workload, problem.topology)
 
 
-def test_options_are_computed_once() -> None:
-    problem = example_problem(example_workload(3))
-    assert problem.options is problem.options
-    assert set(problem.options) == {"table_0", "table_1", "table_2"}
-
-
 def test_a_budget_is_spent_by_number_or_by_word() -> None:
     assert not Budget().spent(10**9)
     assert [Budget(max_evaluations=2).spent(evaluated) for evaluated in (1, 2)] == [False, True]
