@@ -48,12 +48,12 @@ from sharders.problem.packing import PackingSearch
 FIRST = (ShardingType.DATA_PARALLEL, ShardingType.COLUMN_WISE, ShardingType.TABLE_ROW_WISE)
 """The set that is tried first: replicas of what is small, splits of what is not."""
 FULL = 0.95
-"""Share of all memory from which on memory decides more than time, where a program's options take
-it: the first plans that fit come before the best ones then, of options as the program has them or
-of rules, and levels later. So does whether whole tables are worth it in the first set, whose
-program's options take more only where tables need it. While that and rules came first from 0.85 on,
-1, 2 and 4 CPU seconds ended 0.7, 0.8 and 0.6% higher where options take 0.85 to 0.95 (74 runs,
-standard errors 0.4, 0.3, 0.2%); 18% at 182 tables of several kinds on 128 GPUs."""
+"""Share of all memory. Where a program's options take more of it, memory decides more than time:
+the search begins with the first plans that fit, of the program's options or of rules, not with the
+best ones, and solves for levels later. There the first set may also get whole tables, if these
+lower its value (``CLIMBED``). While all this began at 0.85, 1, 2 and 4 CPU seconds ended 0.7, 0.8
+and 0.6% higher where options take 0.85 to 0.95 (74 runs, standard errors 0.4, 0.3, 0.2%); 18% at
+182 tables of several kinds on 128 GPUs."""
 BEYOND = 1.3
 """Times what a program says that the best plan takes, from which on the program says little, and
 rules come before the first set's neighbours: so one CPU second ends 1.8% lower in the mean of 14
@@ -67,9 +67,11 @@ FAR = 1.15
 before other sets. With it, 0.6 and 0.8 CPU seconds end 0.9 and 0.6% lower in the mean of the 12 of
 150 problems where it does (48 runs, standard errors 0.4, 0.3%), one and two as low."""
 NO_ROOM = 2.0
-"""Times what a program says that a plan of its options counts for at most, or if there is none."""
+"""The plan of a set counts for at most so many times what the set's program says, and for just that
+where no plan fits."""
 CLIMBED = 0.97
-"""Times the value of the best set so far that a neighbour has at most whose own ones come next."""
+"""A set is worth going on from if its program says less than this times what that of the best set
+before it said: then the set's own neighbours are looked at next."""
 MADE_AT_ONCE = 2
 """Neighbours' plans that are made after one another, without a run. While runs came only where one
 was the best so far, 1, 1.3, 1.6 and 2 CPU seconds ended 0.2% higher in the mean of 48 problems of

@@ -75,12 +75,13 @@ class Greedy:
     def fill(self, rule: Rule, may_overfill: bool) -> bool:
         """Make the rule's plan the present choices; return whether all tables were placed.
 
-        What takes most of a rank's time or memory is placed first; if that finds no room, once more
-        what takes most memory in all. What must be on certain ranks comes before the others. So
-        does what all ranks hold, as what is left for it is what the fullest rank has: the first
-        time where it is preferred, so that there is room for all, and the second time where it is
-        not. If neither finds room, tables that do not fit go where most memory is left if they may
-        overfill it. Loads are not brought up to date (``SearchState.rebuild``).
+        Tables are placed twice at most: by the share of a rank's time or memory that they take, the
+        largest first, and, where that finds no room, by the memory that they take in all. Tables
+        that must be on certain ranks come before the others. So do tables that every rank has a
+        part of, which need room on the fullest rank: the first time those whose option is
+        ``preferred``, the second time those whose option is the rule's. If neither order finds room
+        and memory may be overfilled, what does not fit goes where most memory is left. Loads are
+        not brought up to date (``SearchState.rebuild``).
         """
         tables, balanced = self.search.tables, 0.0
         for table in range(tables.num_tables):
