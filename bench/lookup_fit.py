@@ -32,6 +32,7 @@ from bench.fitting.launches import (
     launches,
 )
 from bench.kept import print_and_keep
+from costmodel.base.arrays import Array
 from costmodel.base.units import MS, US, Seconds
 from costmodel.domain.hardware import Gpu
 from costmodel.domain.plan import ComputeKernel
@@ -41,7 +42,7 @@ from costmodel.kernels.lookup_shards import LookupShard, LookupShards
 from costmodel.kernels.shard_traffic import gpu_caches, shard_traffics
 from costmodel.kernels.times import LookupRates
 from costmodel.kernels.traffic import SORT_BLOCK_KEYS, Traffic
-from planner.calibration.curves import Array, accuracy
+from planner.calibration.curves import accuracy
 from planner.files.profiles import load_profile
 
 RESULTS = Path(__file__).parent / "results" / "lookup_fit.json"

@@ -7,10 +7,11 @@ import numpy as np
 
 from bench.fitting.collectives import Measurements
 from bench.fitting.sources import rows
+from costmodel.base.arrays import Array
 from costmodel.base.units import US
 from costmodel.domain.hardware import CollectiveOp, HardwareProfile
 from costmodel.kernels.collectives import RankGroup, collective_time
-from planner.calibration.curves import Array, rounded
+from planner.calibration.curves import rounded
 
 ACROSS_RANKS = {
     "a100-sxm-80gb": ("A100-SXM4-80GB",),

@@ -8,10 +8,11 @@ import numpy as np
 from bench.fitting.forms import CANDIDATES
 from bench.fitting.sigmoid import SigmoidCurve, sigmoid_time
 from bench.fitting.sources import author_parameters, rows
+from costmodel.base.arrays import Array
 from costmodel.base.units import GB, US
 from costmodel.domain.hardware import CollectiveCurve, CollectiveOp, Source
 from costmodel.kernels.collectives import curve_time
-from planner.calibration.curves import Array, Form, Samples, knots
+from planner.calibration.curves import Form, Samples, knots
 from planner.calibration.fit_collectives import Fit, fit_samples
 
 NVSWITCH = {

@@ -15,6 +15,7 @@ from statistics import median
 import numpy as np
 
 from bench.fitting.sources import DATA
+from costmodel.base.arrays import Array
 from costmodel.base.units import US, Seconds
 from costmodel.domain.hardware import Gpu
 from costmodel.domain.workload import DataType, Optimizer, OptimizerImplementation
@@ -26,7 +27,6 @@ from costmodel.kernels.pointwise import (
     pointwise_time,
 )
 from costmodel.step.optimizer import IMPLEMENTATIONS
-from planner.calibration.curves import Array
 
 BATCH = 2048
 FLOAT = 4.0

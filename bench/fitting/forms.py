@@ -8,7 +8,8 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 from scipy.optimize import OptimizeWarning, curve_fit
 
-from planner.calibration.curves import FORMS, Array, Form, Forms, alpha_beta
+from costmodel.base.arrays import Array
+from planner.calibration.curves import FORMS, Form, Forms, alpha_beta
 
 
 def paper_sigmoid(sizes: Array, times: Array, weights: Array) -> Form:

@@ -8,11 +8,12 @@ import numpy as np
 
 from bench.fitting.lookup_rates import LIKE_THE_STUDY
 from bench.fitting.sources import rows
+from costmodel.base.arrays import Array
 from costmodel.base.units import TFLOP, US
 from costmodel.domain.hardware import GemmEfficiency, Gpu, Source, UnalignedRows
 from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import gemm_time
-from planner.calibration.curves import Array, accuracy, rounded
+from planner.calibration.curves import accuracy, rounded
 from planner.calibration.fit_gemm import Products
 
 PEAKS: Mapping[str, Mapping[DataType, float]] = {

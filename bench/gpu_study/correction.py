@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from costmodel.base.arrays import Array
 from planner.calibration.correction import learned_correction
-from planner.calibration.curves import Array
 from planner.calibration.records import Record
 
 PhaseSeconds: TypeAlias = Mapping[str, Array]

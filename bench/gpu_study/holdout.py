@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.gpu_study.rooflines import Roofline
-from planner.calibration.curves import Accuracy, Array, accuracy
+from costmodel.base.arrays import Array
+from planner.calibration.curves import Accuracy, accuracy
 from planner.calibration.enough import TooFewPointsError
 from planner.calibration.records import Record
 

@@ -17,6 +17,7 @@ from bench.gpu_study.points import (
     ReductionPoint,
     TransferPoint,
 )
+from costmodel.base.arrays import Array
 from costmodel.domain.hardware import Gpu
 from costmodel.domain.time_correction import NO_CORRECTION, TimeCorrection
 from costmodel.domain.workload import DataType
@@ -29,7 +30,7 @@ from costmodel.kernels.pointwise import (
     pointwise_time,
     view_concat_time,
 )
-from planner.calibration.curves import Array, Form, alpha_beta
+from planner.calibration.curves import Form, alpha_beta
 from planner.calibration.fit_embedding import (
     EmbeddingFit,
     fit_lookups,

@@ -1,13 +1,11 @@
 """Stretches of time that may overlap, of several things at once."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
+from costmodel.base.arrays import Array, Places
 
 
-def covered(owners: Ints, begins: Floats, ends: Floats, num_owners: int) -> Floats:
+def covered(owners: Places, begins: Array, ends: Array, num_owners: int) -> Array:
     """Return for how long each owner has at least one of its stretches, shape (owners,).
 
     Stretches that overlap count once; those that end before they begin count nothing.

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from costmodel.base.arrays import Ints
 
 
 def flat(parts: Iterable[Sequence[int]]) -> tuple[Ints, Ints]:

@@ -20,14 +20,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array, Places
 from costmodel.bounds.feature_index import FeatureIndex
 from costmodel.bounds.option_features import EXCHANGED, GROUP_FEATURES, BoundOptions, is_first
 from costmodel.bounds.option_program import BestShares, OptionProgram, OptionRow
 
-Array = NDArray[np.float64]
-Places = NDArray[np.intp]
 SENT = len(EXCHANGED)
 MOST_AT_ONCE = 20
 """Rows that are added of a group and feature at a time, for the tables that exceed F most. With 3,

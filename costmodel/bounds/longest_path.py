@@ -5,16 +5,14 @@ interpreted. Programs of sets of sharding types look for some 150 of them each.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-Places = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from costmodel.base.arrays import Array, Ints
 
 
 class PathsToLast:
     """Operations in an order in which each waits for earlier ones only; the last one's paths."""
 
-    def __init__(self, places: Places, first: Places, waits: Places) -> None:
+    def __init__(self, places: Ints, first: Ints, waits: Ints) -> None:
         """Take the operations.
 
         Parameters
@@ -33,7 +31,7 @@ class PathsToLast:
         self.came_from = np.zeros(len(places), dtype=np.int64)
         """What it waited for last; -1: nothing."""
 
-    def longest(self, times: Floats) -> float:
+    def longest(self, times: Array) -> float:
         """Return the sum of the durations on the longest path; ``times``: all, by place."""
         for number in range(len(self.places)):
             latest, end = -1, 0.0

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array
 from costmodel.base.units import Bytes
 from costmodel.domain.blocks import like_row_blocks
 from costmodel.domain.hardware import Topology
@@ -67,7 +68,6 @@ class Part(IntEnum):
     that table."""
 
 
-Floats: TypeAlias = NDArray[np.float64]
 OptionKey: TypeAlias = tuple[ShardingType, ComputeKernel, int]
 """How a table is sharded: type, kernel, column blocks."""
 GROUP_FEATURES = (*RANK_FEATURES, *PLAN_FEATURES)
@@ -92,17 +92,17 @@ class BoundOptions:
     """Groups and kernels that any of them has."""
     kernel: NDArray[np.intp]
     """Its group and kernel, by their place there."""
-    values: Floats
+    values: Array
     """``GROUP_FEATURES``, ``KERNEL_VALUES``: means over ranks where they have a value on each."""
-    exchanged: Floats
+    exchanged: Array
     """``EXCHANGED`` of the largest shard, each by itself."""
-    memory: Floats
+    memory: Array
     """HBM over all ranks."""
-    largest: Floats
+    largest: Array
     """HBM of the largest shard."""
-    alone: Floats
+    alone: Array
     """Forward and backward of the largest shard on the rank that has it, were it alone."""
-    busy: Floats
+    busy: Array
     """Share of the ranks that look anything up, at least: those with one column block; 0 where a
     shard has nothing to look up."""
     rank: NDArray[np.intp]
@@ -126,7 +126,7 @@ class BoundOptions:
         pairs = zip(self.kernels, numbers[:-1], strict=True)
         return [(kernel, rows) for kernel, rows in pairs if len(rows)]
 
-    def largest_of_tables(self, values: Floats, groups: Sequence[GroupKey]) -> NDArray[np.float64]:
+    def largest_of_tables(self, values: Array, groups: Sequence[GroupKey]) -> NDArray[np.float64]:
         """Return the largest values of every table's options in each group; 0 if there are none.
 
         Parameters
@@ -270,12 +270,12 @@ class OptionFeatures:
 
 
 class _Described(NamedTuple):
-    values: Floats
-    exchanged: Floats
-    memory: Floats
-    largest: Floats
-    alone: Floats
-    busy: Floats
+    values: Array
+    exchanged: Array
+    memory: Array
+    largest: Array
+    alone: Array
+    busy: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,8 +297,8 @@ class _Cuts:
         blocks = dims // shards.num_columns
         copies, columns = blocks * cuts.copies, blocks[firsts]
 
-        def total(of_shards: Floats) -> Floats:
-            sums: Floats = np.add.reduceat((of_shards.T * copies).T, firsts)
+        def total(of_shards: Array) -> Array:
+            sums: Array = np.add.reduceat((of_shards.T * copies).T, firsts)
             return sums
 
         features = total(shards.table_bags)
@@ -345,7 +345,7 @@ class _Cuts:
             ),
         )
 
-    def _lookups(self, traffic: Floats, weighted: Floats) -> tuple[Floats, Floats]:
+    def _lookups(self, traffic: Array, weighted: Array) -> tuple[Array, Array]:
         """Return the parts of every shard's lookup, and what it takes alone."""
         rates, gpu = lookup_rates(self.topology.hardware), self.topology.hardware.gpu
         update = gpu.backward_correction.least_factor

@@ -19,12 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array, Mask, Places
 from costmodel.base.solver import quiet_solver
 from costmodel.base.units import Seconds
 
-Array = NDArray[np.float64]
-Places = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 DUAL, PRIMAL = 1, 4
 """HiGHS's simplex strategies: the one for when rows were added, and the one for columns."""
 DEVEX = 1

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.arrays import Mask
 from costmodel.base.units import Bytes, Seconds
 from costmodel.bounds.feature_index import FeatureIndex, Vector
 from costmodel.bounds.op_times import BACKWARD, FORWARD
@@ -18,7 +19,7 @@ from costmodel.bounds.option_features import WIDTH, BoundOptions, Part
 from costmodel.bounds.option_program import ProgramBasis
 from costmodel.bounds.paths import WeightedCycle
 from costmodel.bounds.program_cycles import ProgramCycles
-from costmodel.bounds.step_program import Mask, OptionCycle, RelaxedStep, StepProgram
+from costmodel.bounds.step_program import OptionCycle, RelaxedStep, StepProgram
 from costmodel.domain.plan import ShardingType
 from costmodel.memory.rank_memory import rank_rooms
 from costmodel.step.groups import GroupKey

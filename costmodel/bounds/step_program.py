@@ -17,12 +17,12 @@ from functools import cached_property
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
+from costmodel.base.arrays import Mask, Places
 from costmodel.base.ranges import first_least
 from costmodel.base.units import Seconds
 from costmodel.bounds.feature_index import FeatureIndex, Vector, largest_features
-from costmodel.bounds.fullest_ranks import FullestRanks, Places
+from costmodel.bounds.fullest_ranks import FullestRanks
 from costmodel.bounds.option_features import BoundOptions, is_first
 from costmodel.bounds.option_program import (
     DUAL,
@@ -37,7 +37,6 @@ from costmodel.bounds.paths import StepGraph, StreamOps, WeightedCycle
 from costmodel.step.groups import GroupKey
 from costmodel.step.template import Template
 
-Mask = NDArray[np.bool_]
 CYCLE_TOLERANCE = 5e-3
 """Share of M by which a cycle may be heavier than it."""
 OPTION_TOLERANCE = 1e-3

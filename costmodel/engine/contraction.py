@@ -15,11 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array, Ints
 from costmodel.base.ranges import flat, taken
 from costmodel.step.template import Issued, Template, TemplateOp, WorkKind
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 class Contracted(NamedTuple):
@@ -31,7 +29,7 @@ class Contracted(NamedTuple):
     """Where what each waits for begins, (operations + 1,)."""
     sources: Ints
     """What it waits for: an operation, or ``-1 - operation`` of the step before."""
-    lags: Floats
+    lags: Array
     """Seconds from the source's end on."""
     finals: Ints
     """Operations that end a step: the last of every resource."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array, Ints
 from costmodel.base.ranges import taken
 from costmodel.domain.hardware import Topology
 from costmodel.engine.codes import (
@@ -43,9 +44,6 @@ from costmodel.step.template import (
     Work,
     WorkKind,
 )
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 def machine(topology: Topology) -> Machine:
@@ -195,7 +193,7 @@ class Lowering:
 class _Ranges:
     """Values that operations have several of, each its own number."""
 
-    def __init__(self, counts: Sequence[int], *values: Ints | Floats) -> None:
+    def __init__(self, counts: Sequence[int], *values: Ints | Array) -> None:
         """Keep values of all operations, in order."""
         self._begins = np.append(0, np.cumsum(counts, dtype=np.int64))
         self._values = values
@@ -276,5 +274,5 @@ def _ints(values: Iterable[float]) -> Ints:
     return np.array(list(values), dtype=np.int64)
 
 
-def _floats(values: Iterable[float]) -> Floats:
+def _floats(values: Iterable[float]) -> Array:
     return np.array(list(values), dtype=np.float64)

@@ -12,8 +12,8 @@ where they have them at all, so all programs share these.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array, Ints
 from costmodel.engine.codes import (
     BACKWARD,
     CONSTANT,
@@ -31,10 +31,6 @@ from costmodel.engine.codes import (
 from costmodel.engine.step import Step
 from costmodel.kernels.times import LookupRates, LookupTimes, StreamTimes
 from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
 
 LOOKUPS = int(Traffic.LOOKUPS)
 
@@ -82,8 +78,8 @@ class PlanState:
         *,
         machine: Machine,
         rows: Rows,
-        numbers: Floats,
-        loads: Floats,
+        numbers: Array,
+        loads: Array,
         num_rank_features: int,
         touched: tuple[Ints, Ints],
         journal: Journal,

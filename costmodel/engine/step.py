@@ -6,14 +6,11 @@ number is kept for all of them.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array, Ints
 from costmodel.engine.codes import ALONE, CONSTANT, CROSS_NODE, INTRA_NODE, ISSUE, WORLD
 from costmodel.kernels.times import ExchangeTimes
 from costmodel.step.synthesis import NUM_STEPS
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 class Step:
@@ -23,7 +20,7 @@ class Step:
         self,
         *,
         kind: Ints,
-        seconds: Floats,
+        seconds: Array,
         group: Ints,
         launched: Ints,
         same: Ints,
@@ -32,15 +29,15 @@ class Step:
         touched_by: Ints,
         starts: Ints,
         sources: Ints,
-        lags: Floats,
+        lags: Array,
         terms: Ints,
         features: Ints,
-        weights: Floats,
-        constants: Floats,
-        forms: Floats,
+        weights: Array,
+        constants: Array,
+        forms: Array,
         knots: Ints,
-        log_bytes: Floats,
-        log_seconds: Floats,
+        log_bytes: Array,
+        log_seconds: Array,
         finals: Ints,
         like: Ints,
         least: Ints,
@@ -99,7 +96,7 @@ class Step:
 class StepClock:
     """Times steps whose durations are kept in one array, a row for every operation."""
 
-    def __init__(self, numbers: Floats, *, busy: int, local_ranks: int, num_ops: int) -> None:
+    def __init__(self, numbers: Array, *, busy: int, local_ranks: int, num_ops: int) -> None:
         """Make room for steps of up to so many operations.
 
         Parameters

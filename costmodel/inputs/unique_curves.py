@@ -24,7 +24,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[np.float64]
+from costmodel.base.arrays import Array
+
 Numbers: TypeAlias = float | Array
 GRID: Array = np.exp2(np.arange(177) / 4)
 """Lookups at which curves are tabulated: four points per octave up to 2**44."""

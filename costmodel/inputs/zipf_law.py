@@ -1,14 +1,13 @@
 """Distinct rows under Zipf laws: of many tables, or ranges of their rows, at once."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array
 from costmodel.inputs.unique_curves import GRID
 
-Array: TypeAlias = NDArray[np.float64]
 SINGLES = 64
 """Ranks that are classes of their own."""
 _FINE, _COARSE = np.arange(SINGLES + 1.0), np.floor(np.exp2(np.arange(6.0, 48.0, 0.125)))

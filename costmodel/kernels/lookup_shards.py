@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array, Mask, Places
 from costmodel.base.units import Bytes
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import EmbeddingTable, Pooling
@@ -18,10 +19,6 @@ from costmodel.inputs.distribution import (
     unique_curves,
 )
 from costmodel.inputs.unique_curves import UniqueCurve, UniqueCurves
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-Places = NDArray[np.intp]
 
 SECTOR_BYTES = 32
 """Smallest unit DRAM and L2 move (NVIDIA, CUDA C++ best practices: 32-byte sectors)."""

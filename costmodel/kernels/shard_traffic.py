@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from costmodel.base.arrays import Array, Mask
 from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import Gpu
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Optimizer
-from costmodel.kernels.lookup_shards import KERNELS, Array, LookupShard, LookupShards, Mask, sectors
+from costmodel.kernels.lookup_shards import KERNELS, LookupShard, LookupShards, sectors
 from costmodel.kernels.times import LookupRates
 from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
 

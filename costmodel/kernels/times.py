@@ -9,16 +9,14 @@ attributes, not arguments, as a compiled call copies all that describes one (208
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array
 from costmodel.kernels.traffic import (
     LINEAR_BAG_RATIO,
     SORT_BLOCK_KEYS,
     WEIGHT_GRADIENT_RATIO,
     Traffic,
 )
-
-Floats = NDArray[np.float64]
 
 NO_BYTES: float = 1e-9
 """Stands for an empty message, which has no logarithm."""
@@ -37,13 +35,13 @@ ALPHA, OFFSET, SCALE, RATIO, SLOPE, ACROSS, OPTIONAL = range(7)
 """Columns of collectives' forms, ``collectives.CollectiveForm.numbers``."""
 
 
-NO_KNOTS: Floats = np.zeros((0, 2))
+NO_KNOTS: Array = np.zeros((0, 2))
 
 
 class Correction:
     """What corrects a rough time; its knots are those of a ``TimeCorrection``, shape (knots, 2)."""
 
-    def __init__(self, knots: Floats) -> None:
+    def __init__(self, knots: Array) -> None:
         self.knots, self.count = knots, knots.shape[0]
 
     def corrected(self, seconds: float) -> float:
@@ -89,8 +87,8 @@ class LookupRates:
         bag_time: float,
         forward_turn_time: float,
         backward_turn_time: float,
-        forward_knots: Floats = NO_KNOTS,
-        backward_knots: Floats = NO_KNOTS,
+        forward_knots: Array = NO_KNOTS,
+        backward_knots: Array = NO_KNOTS,
     ) -> None:
         self.latency = latency
         self.forward_latency = forward_latency
@@ -119,7 +117,7 @@ class LookupTimes:
     ``traffic``: shape (rows, columns); the caller may change it.
     """
 
-    def __init__(self, traffic: Floats, rates: LookupRates) -> None:
+    def __init__(self, traffic: Array, rates: LookupRates) -> None:
         self.traffic, self.rates = traffic, rates
 
     def forward_seconds(self, row: int, first: int) -> float:
@@ -183,7 +181,7 @@ class StreamTimes:
     ``knots``: those of a ``TimeCorrection``, shape (knots, 2).
     """
 
-    def __init__(self, latency: float, bandwidth: float, knots: Floats) -> None:
+    def __init__(self, latency: float, bandwidth: float, knots: Array) -> None:
         self.latency, self.bandwidth = latency, bandwidth
         self.correction = Correction(knots)
 
@@ -201,7 +199,7 @@ class ExchangeTimes:
     ``log_seconds``: the knots of all curves, (knots,).
     """
 
-    def __init__(self, forms: Floats, log_bytes: Floats, log_seconds: Floats) -> None:
+    def __init__(self, forms: Array, log_bytes: Array, log_seconds: Array) -> None:
         self.forms, self.log_bytes, self.log_seconds = forms, log_bytes, log_seconds
 
     def seconds(self, size: float, row: int, first: int, last: int) -> float:
@@ -234,7 +232,7 @@ class ExchangeTimes:
         return math.exp(known + log_size - min(log_size, self.log_bytes[last - 1]))
 
 
-def lookup_times(traffic: Floats, rates: LookupRates, backward: bool) -> Floats:
+def lookup_times(traffic: Array, rates: LookupRates, backward: bool) -> Array:
     """Return the seconds of a lookup kernel for every row of traffic, (kernels, NUM_TRAFFIC)."""
     count, lookups = traffic.shape[0], LookupTimes(traffic, rates)
     seconds = np.zeros(count)
@@ -247,7 +245,7 @@ def lookup_times(traffic: Floats, rates: LookupRates, backward: bool) -> Floats:
     return seconds
 
 
-def weight_gradient_times(traffic: Floats, rates: LookupRates) -> Floats:
+def weight_gradient_times(traffic: Array, rates: LookupRates) -> Array:
     """Return the seconds of ``grad_indice_weights`` for every row of traffic."""
     count, lookups = traffic.shape[0], LookupTimes(traffic, rates)
     seconds = np.zeros(count)
@@ -257,7 +255,7 @@ def weight_gradient_times(traffic: Floats, rates: LookupRates) -> Floats:
     return seconds
 
 
-def exchange_times(sizes: Floats, forms: Floats, log_bytes: Floats, log_seconds: Floats) -> Floats:
+def exchange_times(sizes: Array, forms: Array, log_bytes: Array, log_seconds: Array) -> Array:
     """Return the seconds of a collective for every size in bytes; its form is ``forms[0]``."""
     count, knots = sizes.shape[0], log_bytes.shape[0]
     exchange = ExchangeTimes(forms, log_bytes, log_seconds)
@@ -268,7 +266,7 @@ def exchange_times(sizes: Floats, forms: Floats, log_bytes: Floats, log_seconds:
     return seconds
 
 
-def stream_times(sizes: Floats, latency: float, bandwidth: float, knots: Floats) -> Floats:
+def stream_times(sizes: Array, latency: float, bandwidth: float, knots: Array) -> Array:
     """Return the seconds of ``StreamTimes`` for every size in bytes."""
     count, stream = sizes.shape[0], StreamTimes(latency, bandwidth, knots)
     seconds = np.zeros(count)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array, Places
 from costmodel.base.ranges import within
 from costmodel.domain.blocks import num_row_blocks
 from costmodel.domain.hardware import Topology
@@ -22,8 +22,6 @@ from costmodel.kernels.lookup_shards import KERNELS, LookupShards
 from costmodel.memory.storage import ShardFactors, TableReads, shard_factors
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
 
-Floats = NDArray[np.float64]
-Places = NDArray[np.intp]
 TYPES = tuple(ShardingType)
 KINDS = {kind: place for place, kind in enumerate(TYPES)}
 _KERNELS = tuple(KERNELS)
@@ -43,7 +41,7 @@ class Ways(NamedTuple):
     kernel: Places
     """Its compute kernel, by place in ``ComputeKernel``."""
     num_column_shards: Places
-    cache_load_factor: Floats
+    cache_load_factor: Array
     """Share of the rows that a cache holds."""
 
     @classmethod
@@ -149,7 +147,7 @@ def _row_blocks(
 
 
 def factors_of(
-    workload: Workload, topology: Topology, cuts: Cuts, cache_load_factor: Floats
+    workload: Workload, topology: Topology, cuts: Cuts, cache_load_factor: Array
 ) -> ShardFactors:
     """Return what the bytes of every different shard depend on, as arrays.
 

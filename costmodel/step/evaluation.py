@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array
 from costmodel.domain.families import is_lookup_covered
 from costmodel.domain.hardware import Basis, Source
 from costmodel.kernels import times
@@ -30,7 +31,6 @@ from costmodel.step.template import (
     WorkKind,
 )
 
-Array = NDArray[np.float64]
 _HBM = {
     WorkKind.FORWARD: Traffic.FORWARD_HBM,
     WorkKind.BACKWARD: Traffic.BACKWARD_HBM,

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array
 from costmodel.domain.hardware import Topology
 from costmodel.domain.lengths import fullest_batch
 from costmodel.domain.plan import (
@@ -29,8 +30,6 @@ from costmodel.kernels.lookup_shards import LookupShard, LookupShards
 from costmodel.kernels.shard_traffic import fetch_times, gpu_caches, shard_traffics
 from costmodel.kernels.traffic import NUM_TRAFFIC
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

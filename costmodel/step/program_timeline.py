@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import overload
 
 import numpy as np
-from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array, Places
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
@@ -23,8 +23,6 @@ from costmodel.step.program import ProcessGroup, Program
 from costmodel.step.synthesis import NUM_STEPS, program
 from costmodel.step.timeline import Timeline
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
 _NOTHING = -1
 """What a node waits for that can start at once."""
 
@@ -77,7 +75,7 @@ class _Timing:
         self.ends[row] = self.starts[row] + op.seconds
         self._last[op.resource] = row
 
-    def _wait(self, row: int, rows: Ints, launch: int | None) -> None:
+    def _wait(self, row: int, rows: Places, launch: int | None) -> None:
         """Note when the last of some operations has ended, and which: of two, the one begun first.
 
         Of two that begin together too, it is the first in the program.
@@ -88,7 +86,7 @@ class _Timing:
         self.ready[row] = ready
         self.binding[row] = rows[which] * self.program.world_size + self._ranks
 
-    def _join(self, row: int, members: Ints) -> None:
+    def _join(self, row: int, members: Places) -> None:
         """Start a collective when its last member is ready: of two, the one of higher rank."""
         ready = self.ready[row][members]
         last = members.shape[1] - 1 - ready[:, ::-1].argmax(axis=1)
@@ -97,11 +95,11 @@ class _Timing:
         self.binding[row][members] = cause[:, None]
 
     @cached_property
-    def _ranks(self) -> Ints:
+    def _ranks(self) -> Places:
         return np.arange(self.program.world_size)
 
     @cached_property
-    def _members(self) -> dict[ProcessGroup, Ints]:
+    def _members(self) -> dict[ProcessGroup, Places]:
         """Ranks of every instance of every process group, shape (instances, members)."""
         found = {}
         for group in ProcessGroup:
@@ -114,7 +112,7 @@ class _Timing:
 class _Binding(Sequence[int | None]):
     """What decided the start of nodes, as ``Timeline.binding`` has it."""
 
-    def __init__(self, numbers: Ints) -> None:
+    def __init__(self, numbers: Places) -> None:
         self._numbers = numbers
 
     def __len__(self) -> int:
@@ -131,6 +129,6 @@ class _Binding(Sequence[int | None]):
         return None if number == _NOTHING else number
 
 
-def _flat(times: Floats) -> Sequence[Seconds]:
+def _flat(times: Array) -> Sequence[Seconds]:
     """Return times by node as plain numbers, in 8 bytes each."""
     return array("d", times.tobytes())

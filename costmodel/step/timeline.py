@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array
 from costmodel.base.intervals import covered
 from costmodel.base.units import Seconds
 from costmodel.step.graph import ExecutionGraph, NodeGroup, NodeKind, Resource, Stage
 
-Array = NDArray[np.float64]
 DEVICE_KINDS = (NodeKind.KERNEL, NodeKind.COPY, NodeKind.COLLECTIVE)
 
 

@@ -13,8 +13,8 @@ from statistics import NormalDist
 from zlib import crc32
 
 import numpy as np
-from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.engine.given import GivenStep
@@ -22,8 +22,6 @@ from costmodel.step.graph import NodeKind
 from costmodel.step.program import Op, Program
 from costmodel.uncertainty.error_model import Cause, ErrorModel, cause_of
 from costmodel.uncertainty.unread import is_dense_kernel, unread_spread
-
-Array = NDArray[np.float64]
 
 NUM_SAMPLES = 256
 """Enough for the ends of a 90% interval within 2% of the step time in repeated draws."""

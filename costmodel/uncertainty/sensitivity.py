@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from costmodel.base.arrays import Array
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
 from costmodel.engine.given import GivenStep
 from costmodel.step.synthesis import program
 from costmodel.uncertainty.error_model import Cause, cause_of
-from costmodel.uncertainty.sampling import Array
 
 FACTORS: Array = np.geomspace(0.25, 4.0, 49)
 """What durations are multiplied by; 1 is among them."""

@@ -13,6 +13,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, TableSharding
@@ -22,7 +23,7 @@ from costmodel.step.loads import PlanLoads
 from costmodel.step.program import Program
 from costmodel.step.synthesis import program
 from costmodel.uncertainty.error_model import Cause, ErrorModel, error_model
-from costmodel.uncertainty.sampling import Array, Draws, PlanNoise, Sampler
+from costmodel.uncertainty.sampling import Draws, PlanNoise, Sampler
 from costmodel.uncertainty.unread import unread_time
 
 LEVEL = 0.9

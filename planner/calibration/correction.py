@@ -10,8 +10,9 @@ from collections.abc import Iterable
 import numpy as np
 from scipy.optimize import isotonic_regression
 
+from costmodel.base.arrays import Array
 from costmodel.domain.time_correction import NO_CORRECTION, TimeCorrection
-from planner.calibration.curves import Array, rounded
+from planner.calibration.curves import rounded
 
 FEWEST_POINTS = 50
 """Measurements to learn anything from: of the 28 lookups and 45 copies and sums that a CPU's core

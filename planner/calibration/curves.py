@@ -6,13 +6,12 @@ from itertools import combinations, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import isotonic_regression, least_squares
 
+from costmodel.base.arrays import Array
 from costmodel.base.limits import MOST_ERROR
 
-Array: TypeAlias = NDArray[np.float64]
 Form: TypeAlias = Callable[[Array], Array]
 """Seconds of sizes in bytes."""
 Fitter: TypeAlias = Callable[[Array, Array, Array], Form]

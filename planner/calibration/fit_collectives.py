@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from costmodel.base.arrays import Array
 from costmodel.domain.hardware import CollectiveCurve, CollectiveOp, HardwareProfile, Source
 from costmodel.kernels.collectives import RankGroup, collective_time
 from planner.calibration.curves import (
     FORMS,
     Accuracy,
-    Array,
     Forms,
     Samples,
     accuracy,

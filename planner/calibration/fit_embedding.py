@@ -12,13 +12,14 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
+from costmodel.base.arrays import Array
 from costmodel.base.units import BytesPerSecond, Seconds
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.time_correction import NO_CORRECTION
 from costmodel.kernels.shard_traffic import Caches
 from costmodel.kernels.traffic import Traffic
 from planner.calibration.correction import learned_correction
-from planner.calibration.curves import Accuracy, Array, accuracy
+from planner.calibration.curves import Accuracy, accuracy
 from planner.calibration.enough import check_enough
 from planner.calibration.lookup_data import (
     Constants,

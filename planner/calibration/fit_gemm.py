@@ -7,13 +7,14 @@ from typing import TypeAlias
 import numpy as np
 from scipy.optimize import minimize
 
+from costmodel.base.arrays import Array
 from costmodel.base.units import US, Seconds
 from costmodel.domain.hardware import GemmEfficiency, Gpu, UnalignedRows
 from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import ALIGNED_BYTES, gemm_time, row_alignment
 from costmodel.kernels.pointwise import batched_product_time
 from planner.calibration.correction import learned_correction
-from planner.calibration.curves import Accuracy, Array, accuracy, rounded
+from planner.calibration.curves import Accuracy, accuracy, rounded
 from planner.calibration.enough import check_enough
 from planner.calibration.points import Family
 

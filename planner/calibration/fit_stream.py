@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from costmodel.base.arrays import Array
 from costmodel.base.units import MIB, US, Bytes, BytesPerSecond, Seconds
 from costmodel.domain.time_correction import NO_CORRECTION, TimeCorrection
 from costmodel.kernels.pointwise import CONCAT_EFFICIENCY
 from planner.calibration.correction import learned_correction
-from planner.calibration.curves import Accuracy, Array, accuracy, alpha_beta
+from planner.calibration.curves import Accuracy, accuracy, alpha_beta
 from planner.calibration.enough import check_enough
 from planner.calibration.points import Family, StreamOp, StreamPoint
 from planner.calibration.records import Record

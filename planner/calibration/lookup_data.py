@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from costmodel.base.arrays import Array
 from costmodel.base.units import BytesPerSecond, Seconds
 from costmodel.domain.time_correction import NO_CORRECTION, TimeCorrection
 from costmodel.domain.workload import DataType, EmbeddingTable
@@ -15,7 +16,6 @@ from costmodel.kernels.lookup_shards import LookupShard, LookupShards
 from costmodel.kernels.shard_traffic import Caches, shard_traffics
 from costmodel.kernels.times import LookupRates, weight_gradient_times
 from costmodel.kernels.traffic import BACKWARD_KERNELS
-from planner.calibration.curves import Array
 from planner.calibration.points import EmbeddingPoint, TableSet
 from planner.calibration.records import Record
 

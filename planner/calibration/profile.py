@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from costmodel.base.arrays import Array
 from costmodel.base.units import GB, US, Bytes, Seconds
 from costmodel.domain.hardware import (
     CollectiveCurve,
@@ -20,7 +21,7 @@ from costmodel.domain.hardware import (
 from costmodel.kernels.collectives import bus_factor
 from costmodel.kernels.shard_traffic import Caches, warp_caches
 from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD
-from planner.calibration.curves import Accuracy, Array, Samples, accuracy, rounded
+from planner.calibration.curves import Accuracy, Samples, accuracy, rounded
 from planner.calibration.enough import check_enough
 from planner.calibration.fit_collectives import fit_samples, uneven_errors
 from planner.calibration.fit_embedding import (

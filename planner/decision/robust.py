@@ -14,8 +14,8 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType
@@ -70,8 +70,6 @@ READY, DESCENTS = 0.25, 0.7
 """Shares of the time left in which to get ready, and to be done with descents: to time plans under
 all samples takes less."""
 _MOST = 10**9
-
-Array = NDArray[np.float64]
 
 
 class Preference(NamedTuple):

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from costmodel.base.arrays import Array
 from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, TableSharding
 from costmodel.domain.workload import Workload
 from costmodel.memory.rank_memory import RankMemory, memory_per_rank, usable_bytes
 from costmodel.step.graph import NodeKind, Stage
-from costmodel.step.timeline import DEVICE_KINDS, Array, Timeline
+from costmodel.step.timeline import DEVICE_KINDS, Timeline
 from costmodel.uncertainty.error_model import is_calibrated
 from planner.planned.extrapolation import Extrapolation, extrapolations
 from planner.planned.notes import notes_on

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
 from sharders.engine.arrays import offered
@@ -15,8 +15,6 @@ from sharders.engine.tables import FULL
 from sharders.engine.tables import Move as EngineMove
 from sharders.problem.options import TableOption
 from sharders.problem.sharding_problem import ShardingProblem
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,19 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingType
 from costmodel.step.cuts import KINDS, TYPES
 from sharders.engine.search_engine import Engine
 from sharders.greedy.tuning import NEUTRAL, Found, Parameters, kernels_apart
-from sharders.lp.offered_program import (
-    Array,
-    Levels,
-    LpOptions,
-    OfferedProgram,
-    Relaxed,
-    ranked_by_share,
-)
+from sharders.lp.offered_program import Levels, LpOptions, OfferedProgram, Relaxed, ranked_by_share
 
 EVERY_TYPE = (1 << len(TYPES)) - 1
 """The bits of all sharding types."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 import numpy as np
-from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
@@ -31,7 +31,6 @@ from sharders.problem.sharding_problem import (
     ShardingProblem,
 )
 
-Array = NDArray[np.float64]
 POPULATION, ELITE = 24, 6
 """Policies drawn in a generation, and those that the next one is drawn around."""
 PATIENCE = 8

@@ -16,8 +16,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array
 from costmodel.domain.plan import ShardingType
 from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
 from sharders.baselines.solvers import Limits, solve, weighted_sum
@@ -26,7 +26,6 @@ from sharders.problem.options import TableOption, make_sharding, places
 if TYPE_CHECKING:
     import pulp
 
-Array = NDArray[np.float64]
 MEAN_WEIGHT = 0.1
 """What the mean load counts beside the largest: a plan with less work leaves more to gain later."""
 UNIT = 100.0

@@ -9,12 +9,13 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.arrays import Places
 from costmodel.base.ranges import range_numbers
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.engine.lowering import Columns
 from costmodel.engine.timer import Signature
 from costmodel.kernels.traffic import MAXIMA
-from costmodel.step.cuts import KINDS, TYPES, Cuts, Places, kernels_of
+from costmodel.step.cuts import KINDS, TYPES, Cuts, kernels_of
 from costmodel.step.template import RANK_FEATURES
 from sharders.engine.tables import SPREADS, Choices, Tables
 from sharders.problem.option_arrays import OptionArrays

@@ -15,13 +15,12 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array
 from costmodel.step.cuts import GroupKernel
 from costmodel.step.groups import GroupKey
 from costmodel.step.template import RANK_FEATURES, Template, WorkKind
 
-Array = NDArray[np.float64]
 BALANCE_ROOTS = 3
 """Square roots to take of a mean of powers."""
 BALANCE_WEIGHT = 0.05

@@ -7,8 +7,8 @@ durations' (``SearchRows``). What changes some notes what they were, so that a m
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array
 from costmodel.domain.workload import BAG_STEP
 from costmodel.engine.state import PlanState
 from costmodel.kernels.traffic import MAXIMA, NUM_TRAFFIC, Traffic
@@ -16,7 +16,6 @@ from costmodel.step.template import KERNEL_FEATURES, PLAN_FEATURES, RANK_FEATURE
 from sharders.engine.imbalance_penalty import BALANCE_ROOTS
 from sharders.engine.tables import EVERYWHERE, FIXED, ON_RANKS, Choices, Tables
 
-Floats = NDArray[np.float64]
 NUM_FEATURES: int = len(RANK_FEATURES)
 FEATURES, IDS = RANK_FEATURES.index("features"), RANK_FEATURES.index("ids")
 TABLE_COLUMNS, SENT_IDS, SENT_FEATURES, PRESENT, NUM_TABLES = (
@@ -77,9 +76,9 @@ class RankLoads:
         tables: Tables,
         choices: Choices,
         rows: SearchRows,
-        exchange_rates: Floats,
-        launch_seconds: Floats,
-        rooms: Floats,
+        exchange_rates: Array,
+        launch_seconds: Array,
+        rooms: Array,
         host_room: float,
     ) -> None:
         """Keep the parts.

@@ -3,11 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from costmodel.base.arrays import Array, Ints
+
 Shorts = NDArray[np.int32]
 """Ranks are such, so there can be 32,767 at most."""
 Indices = NDArray[np.int32]
-Floats = NDArray[np.float64]
 EVERYWHERE, ON_RANKS, ON_NODES, FIXED = range(4)
 """Where an option's shards lie: one on every rank, one per block, one per block and local rank, or
 where the user wants them."""
@@ -27,22 +27,22 @@ class Tables:
         self,
         *,
         options: Ints,
-        table_columns: Floats,
+        table_columns: Array,
         group: Shorts,
         kernel: Shorts,
         kind: Shorts,
         spread: Shorts,
         blocks: Shorts,
         one_node: Shorts,
-        replicated: Floats,
-        cost: Floats,
-        shard_cost: Floats,
-        most: Floats,
+        replicated: Array,
+        cost: Array,
+        shard_cost: Array,
+        most: Array,
         first: Indices,
         rows: Indices,
-        traffic: Floats,
-        features: Floats,
-        held: Floats,
+        traffic: Array,
+        features: Array,
+        held: Array,
         at: Shorts,
     ) -> None:
         """Keep the arrays.

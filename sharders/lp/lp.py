@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from random import Random
 
+from costmodel.base.arrays import Array, Mask
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from sharders.greedy.cost_greedy import CostGreedy, place_by_load
-from sharders.lp.offered_program import Array, LpOptions, Mask, OfferedProgram, by_share
+from sharders.lp.offered_program import LpOptions, OfferedProgram, by_share
 from sharders.problem.first_fit import OutOfRoomError
 from sharders.problem.options import TableOption
 from sharders.problem.sharding_problem import (

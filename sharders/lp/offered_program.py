@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array, Mask
 from costmodel.base.units import Seconds
 from costmodel.bounds.feature_index import FeatureIndex
 from costmodel.bounds.option_features import BoundOptions, OptionFeatures, is_first
@@ -34,8 +35,6 @@ from sharders.problem.options import TableOption
 from sharders.problem.room import fits_alone
 from sharders.problem.sharding_problem import ShardingProblem
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 MOST_LIMITS = 4
 """How many times a group may be limited to fewer blocks."""
 ROUNDING = 0.03

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from costmodel.base.arrays import Array, Mask, Places
 from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.blocks import num_row_blocks
 from costmodel.domain.hardware import CollectiveOp, Topology
@@ -20,11 +21,11 @@ from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import Workload
 from costmodel.kernels.collectives import RankGroup, collective_time
 from costmodel.kernels.embedding import lookup_time
-from costmodel.kernels.lookup_shards import KERNELS, Mask
+from costmodel.kernels.lookup_shards import KERNELS
 from costmodel.kernels.traffic import BACKWARD_KERNELS
 from costmodel.memory.rank_memory import dense_part_ratio
 from costmodel.memory.storage import shard_bytes
-from costmodel.step.cuts import KINDS, TYPES, Cuts, Floats, Places, Ways, cuts_of, factors_of
+from costmodel.step.cuts import KINDS, TYPES, Cuts, Ways, cuts_of, factors_of
 from costmodel.step.loads import ShardLoads, shard_loads
 from costmodel.step.optimizer import replica_update_time
 from sharders.problem.options import TableOption, option_of
@@ -72,7 +73,7 @@ class OptionArrays:
     @cached_property
     def ways(self) -> Ways:
         """Their tables, types, kernels, column blocks and caches."""
-        known: dict[int, Floats] = {}  # like tables have the same options
+        known: dict[int, Array] = {}  # like tables have the same options
         for own in self.options:
             if id(own) not in known:
                 known[id(own)] = np.array([_numbers(option) for option in own]).T
@@ -157,7 +158,7 @@ class OptionArrays:
         return cuts_of(self.workload, self.topology, self.ways)
 
     @cached_property
-    def held(self) -> Floats:
+    def held(self) -> Array:
         """Bytes of every different shard in HBM and in host memory, shape (2, shards).
 
         Those of HBM are what they count for beside what ranks have (``dense_part_ratio``).
@@ -186,27 +187,27 @@ class OptionArrays:
         return [(HeldBytes(*each), count) for each, count in zip(held, copies, strict=True)]
 
     @cached_property
-    def total_bytes(self) -> Floats:
+    def total_bytes(self) -> Array:
         """HBM of all shards of each."""
         return self.over_shards(self.held[0])
 
     @cached_property
-    def host_bytes(self) -> Floats:
+    def host_bytes(self) -> Array:
         """Host memory of all shards of each."""
         return self.over_shards(self.held[1])
 
-    def over_shards(self, sizes: Floats) -> Floats:
+    def over_shards(self, sizes: Array) -> Array:
         """Return what all shards of every option take, (options,), of what different ones do."""
         cuts = self.cuts
         block = np.add.reduceat(sizes * cuts.copies, cuts.first[:-1])
-        total: Floats = block[cuts.of_way] * self.ways.num_column_shards
+        total: Array = block[cuts.of_way] * self.ways.num_column_shards
         return total
 
     @cached_property
-    def largest_bytes(self) -> Floats:
+    def largest_bytes(self) -> Array:
         """HBM of the largest shard of each."""
         largest = np.maximum.reduceat(self.held[0], self.cuts.first[:-1])
-        each: Floats = largest[self.cuts.of_way]
+        each: Array = largest[self.cuts.of_way]
         return each
 
     @cached_property
@@ -215,7 +216,7 @@ class OptionArrays:
         return shard_loads(self.workload, self.topology, self.cuts.shards)
 
     @cached_property
-    def shard_load(self) -> Floats:
+    def shard_load(self) -> Array:
         """Seconds of lookup and exchange that the largest shard adds to its rank.
 
         A separable stand-in for the step: lookups at the marginal cost of their traffic, exchanges
@@ -236,7 +237,7 @@ class OptionArrays:
         return load
 
     @cached_property
-    def total_load(self) -> Floats:
+    def total_load(self) -> Array:
         """The same over all shards and ranks."""
         return self.shard_load * self.num_shards
 
@@ -279,7 +280,7 @@ class OptionArrays:
         time = collective_time(op, np.array([usual, 2 * usual]), group, topology.hardware)
         return float(time[1] - time[0]) / usual * column
 
-    def _replica_times(self) -> Floats:
+    def _replica_times(self) -> Array:
         """Return all-reduce and dense update of every table, were it replicated on every rank."""
         workload, topology = self.workload, self.topology
         sizes = [table.weight_bytes for table in workload.tables]
@@ -293,7 +294,7 @@ class OptionArrays:
         )
         summed = USUAL_BUCKET_BYTES + np.array([0.0, *sizes])
         time = collective_time(CollectiveOp.ALL_REDUCE, summed, everyone, topology.hardware)
-        added: Floats = updates + (time[1:] - time[0])
+        added: Array = updates + (time[1:] - time[0])
         return added
 
 

@@ -4,15 +4,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array, Places
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from sharders.problem.groundwork import Groundwork
 from sharders.problem.options import make_plan, make_sharding
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.intp]
-GIVEN: Ints = np.zeros(1, dtype=np.intp)
+GIVEN: Places = np.zeros(1, dtype=np.intp)
 """The place of a table whose ranks the user has said."""
 
 
@@ -31,7 +29,7 @@ class Blocks:
     """The same of host memory."""
     hosted: bool
     """Whether any of that is not 0."""
-    ranks: Ints | None = None
+    ranks: Places | None = None
     """Where all shards are, if the user has said so."""
 
 
@@ -40,7 +38,7 @@ class PackedTable(NamedTuple):
 
     option: int
     """Among those of all tables."""
-    places: Ints
+    places: Places
     """Ranks, or nodes, of its blocks."""
 
 
@@ -92,7 +90,7 @@ class PackedRanks:
             size=size, host=host, hosted=bool(host.any()),
         )  # fmt: skip
 
-    def places(self, option: int) -> Ints | None:
+    def places(self, option: int) -> Places | None:
         """Return where an option's blocks fit, the best places first; None: nowhere."""
         blocks = self.blocks(option)
         if blocks.ranks is not None:
@@ -125,13 +123,13 @@ class PackedRanks:
             only[own] = left[own]
         return only
 
-    def _fits(self, ranks: Ints, blocks: Blocks) -> bool:
+    def _fits(self, ranks: Places, blocks: Blocks) -> bool:
         free, host = self.free.copy(), self.host_free.copy()
         np.subtract.at(free, ranks, blocks.size)
         np.subtract.at(host, ranks // self.local, blocks.host)
         return bool(free.min() >= 0 and host.min() >= 0)
 
-    def hosts_fit(self, blocks: Blocks, places: Ints) -> bool:
+    def hosts_fit(self, blocks: Blocks, places: Places) -> bool:
         """Return whether hosts have room for blocks in some places."""
         if not blocks.hosted:
             return True
@@ -139,16 +137,16 @@ class PackedRanks:
         self._add_host(held, blocks, places, 1.0)
         return bool((held <= self.host_free).all())
 
-    def ranks_of(self, blocks: Blocks, places: Ints) -> Ints:
+    def ranks_of(self, blocks: Blocks, places: Places) -> Places:
         """Return the rank of every shard of blocks in some places."""
         if blocks.ranks is not None:
             return blocks.ranks
         if blocks.width == 1:
             return places
-        ranks: Ints = (places[:, None] * blocks.width + np.arange(blocks.width)).ravel()
+        ranks: Places = (places[:, None] * blocks.width + np.arange(blocks.width)).ravel()
         return ranks
 
-    def _add_host(self, held: Array, blocks: Blocks, places: Ints, sign: float) -> None:
+    def _add_host(self, held: Array, blocks: Blocks, places: Places, sign: float) -> None:
         ranks = self.ranks_of(blocks, places)
         sizes = np.resize(blocks.host, len(ranks))
         np.add.at(held, ranks // self.local, sign * sizes)
@@ -196,7 +194,7 @@ class PackedRanks:
             raise ValueError(f"table {table} is nowhere")
         return placed
 
-    def ranks_of_table(self, table: int) -> Ints:
+    def ranks_of_table(self, table: int) -> Places:
         """Return the rank of every shard of a table."""
         placed = self.placed(table)
         return self.ranks_of(self.blocks(placed.option), placed.places)

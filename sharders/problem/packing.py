@@ -13,17 +13,16 @@ from random import Random
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from costmodel.base.arrays import Mask, Places
 from costmodel.base.ranges import first_least
 from costmodel.domain.plan import ComputeKernel, ShardingPlan
-from costmodel.kernels.lookup_shards import KERNELS, Mask
+from costmodel.kernels.lookup_shards import KERNELS
 from sharders.problem.first_fit import place_by_bytes
 from sharders.problem.groundwork import Groundwork
 from sharders.problem.packed_ranks import Blocks, PackedRanks, PackedTable
 from sharders.problem.room import ROUNDING, fits_alone
 
-Ints = NDArray[np.intp]
 Size: TypeAlias = Callable[[int], float]
 """From a table's index in the workload: what it is ordered by."""
 SPLITTING = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
@@ -333,7 +332,7 @@ class _Packing:
             self._put(table, PackedTable(option, places))
             self.missing.remove(table)
 
-    def _places_drawn(self, blocks: Blocks) -> Ints:
+    def _places_drawn(self, blocks: Blocks) -> Places:
         """Draw where blocks could be, rather where much is free."""
         number = self.ranks.num_ranks // blocks.width
         free = self.ranks.free.reshape(number, -1).sum(axis=1).tolist()

@@ -5,12 +5,11 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.base.arrays import Array, Mask
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Bytes, size_texts
 from costmodel.domain.workload import EmbeddingTable
-from costmodel.kernels.lookup_shards import Mask
 from costmodel.memory.rank_memory import Place, host_reserve_text, infeasible, least_table_bytes
-from costmodel.step.cuts import Floats
 from sharders.problem.groundwork import Groundwork
 from sharders.problem.options import make_sharding
 
@@ -77,7 +76,7 @@ def _check_hosts(ground: Groundwork) -> None:
     )
 
 
-def _check_sum(ground: Groundwork, sizes: Floats, room: Bytes, place: Place, message: str) -> None:
+def _check_sum(ground: Groundwork, sizes: Array, room: Bytes, place: Place, message: str) -> None:
     """Raise InfeasibleError where the least that options take in all is more than there is."""
     needed = float(_least_of_fitting(ground, sizes).sum())
     if needed > room * (1 + ROUNDING):
@@ -102,10 +101,10 @@ def _least_fitting(ground: Groundwork) -> list[float]:
     return least
 
 
-def _least_of_fitting(ground: Groundwork, sizes: Floats) -> Floats:
+def _least_of_fitting(ground: Groundwork, sizes: Array) -> Array:
     """Return the least of every table's sizes, of options whose shards all fit on a rank."""
     fitting = np.where(fits_alone(ground), sizes, np.inf)
-    least: Floats = np.minimum.reduceat(fitting, ground.arrays.begins[:-1])
+    least: Array = np.minimum.reduceat(fitting, ground.arrays.begins[:-1])
     return least
 
 

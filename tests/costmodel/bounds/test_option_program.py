@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from costmodel.base.arrays import Array
 from costmodel.bounds.option_program import (
     DUAL,
     EVERY,
     PRIMAL,
-    Array,
     BestShares,
     OptionProgram,
     OptionRow,

@@ -11,7 +11,7 @@ from strategies import Case, cases
 from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Stage
 from costmodel.step.program_timeline import plan_timeline
 from costmodel.step.simulator import simulate
-from costmodel.step.timeline import Array, Timeline
+from costmodel.step.timeline import Timeline
 
 
 def timeline(num_steps: int = 2) -> Timeline:
@@ -111,15 +111,16 @@ def test_time_between_launch_and_kernel_is_the_host_s() -> None:
 def test_a_stream_works_waits_and_is_idle_for_a_step(case: Case) -> None:
     made = plan_timeline(*case)
     most = made.step_time * (1 + 1e-9)
-    streams: dict[str, Array] = {}
+    nothing = 0.0 * made.waiting_times
+    streams = {stream: nothing for stream, _ in made.busy_times}
     for (stream, _), seconds in made.busy_times.items():
         assert (seconds >= 0).all()
-        streams[stream] = streams.get(stream, 0.0) + seconds
+        streams[stream] = streams[stream] + seconds
     for stream, seconds in made.waiting_by_stream.items():
         streams[stream] = streams[stream] + seconds
         assert (seconds <= made.waiting_times * (1 + 1e-9)).all()
     assert all((seconds <= most).all() for seconds in streams.values())
     assert streams["compute"] + made.idle_times == pytest.approx(made.step_time)
     assert (made.waiting_times <= most).all()
-    together = sum(made.waiting_by_stream.values(), start=0.0 * made.waiting_times)
+    together = sum(made.waiting_by_stream.values(), start=nothing)
     assert (made.waiting_times <= together + 1e-15).all()

@@ -10,6 +10,7 @@ from plans import plan, table, workload
 from strategies import Case, cases
 from timelines import simulated
 
+from costmodel.base.arrays import Array
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import Workload
@@ -18,7 +19,7 @@ from costmodel.step.loads import PlanLoads
 from costmodel.step.synthesis import program
 from costmodel.uncertainty import step_samples
 from costmodel.uncertainty.error_model import Cause, ErrorModel, Spread
-from costmodel.uncertainty.sampling import Array, Draws
+from costmodel.uncertainty.sampling import Draws
 from costmodel.uncertainty.step_samples import StepSamples, plan_noise, sample_program, sample_steps
 
 SETTINGS = settings(max_examples=20)

@@ -6,6 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from costmodel.base.arrays import Array
 from costmodel.bounds.feature_index import FeatureIndex
 from costmodel.bounds.fullest_ranks import PACKED, SENT, FullestRanks
 from costmodel.bounds.option_features import EXCHANGED
@@ -15,7 +16,7 @@ from costmodel.domain.workload import EmbeddingTable
 from costmodel.step.loads import PlanLoads
 from planner.examples import example_problem, example_workload
 from sharders.lp.lp import placed
-from sharders.lp.offered_program import Array, LpOptions, OfferedProgram
+from sharders.lp.offered_program import LpOptions, OfferedProgram
 from sharders.problem.sharding_problem import ShardingProblem
 
 FEW, GPUS = 5, 16

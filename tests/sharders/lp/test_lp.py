@@ -6,6 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from costmodel.base.arrays import Array, Mask
 from costmodel.bounds.step_program import CYCLE_TOLERANCE
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingType
@@ -16,7 +17,7 @@ from planner.examples import example_problem, example_workload
 from planner.files.profiles import load_profile
 from sharders.greedy.cost_greedy import CostGreedy
 from sharders.lp.lp import Lp
-from sharders.lp.offered_program import Array, LpOptions, Mask, OfferedProgram, by_share
+from sharders.lp.offered_program import LpOptions, OfferedProgram, by_share
 from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
 
 
