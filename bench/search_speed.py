@@ -18,7 +18,7 @@ from bench.kept import parser_of, provenance, write
 from bench.plan_quality import INSTANCES
 from costmodel.engine.objective import Objective
 from sharders.annealing.plan_editor import PlanEditor
-from sharders.engine.params import AnnealingParams
+from sharders.annealing.schedule import COLD
 from sharders.engine.search_engine import Engine
 from sharders.greedy.cost_greedy import CostGreedy
 from sharders.problem.sharding_problem import Budget
@@ -38,7 +38,7 @@ def measured(name: str) -> dict[str, Any]:
     engine = Engine(problem, [plan])
     engine.start(engine.choices_of(plan), 0)
     setup = time.process_time() - start
-    schedule = HOT, AnnealingParams().cold, float(MOVES)
+    schedule = HOT, COLD, float(MOVES)
     before = engine.anneal(2000, schedule)  # makes the common programs
     decided, timed = before.decided, before.timed
     start = time.process_time()

@@ -24,8 +24,8 @@ from costmodel.uncertainty.scenarios import scenarios
 from planner.decision.narrow import NARROW
 from planner.environment.compiled import interpreted_modules
 from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
+from sharders.annealing.schedule import COLD, HEAT
 from sharders.engine.arrays import offered
-from sharders.engine.params import AnnealingParams
 from sharders.problem.options import places
 from sharders.problem.sharding_problem import ShardingProblem
 
@@ -168,12 +168,12 @@ class RobustSearch:
         """
         if not offered(self._problem, [plan]):
             return
-        tables, params = len(self._problem.workload.tables), AnnealingParams()
+        tables = len(self._problem.workload.tables)
         for number, editor in enumerate(self._machines):
             if number >= LEAST_SCENARIOS and not self._go_on():
                 return
             editor.start(plan)
-            yield editor.annealed(MOVES * tables, params.heat / tables, params.cold)
+            yield editor.annealed(MOVES * tables, HEAT / tables, COLD)
 
     def descend(self, plan: ShardingPlan) -> ShardingPlan:
         """Return where a descent from a plan ends: no longer a mean step, but for ``SLACK``.

@@ -1,15 +1,19 @@
 """Cold annealing over all decisions at once, under the objective itself."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import chain, takewhile
+from math import inf
 from random import Random
 
 from costmodel.domain.plan import ShardingPlan
 from sharders.annealing.polish import Polisher
-from sharders.annealing.schedule import anneal
-from sharders.engine.params import AnnealingParams
+from sharders.annealing.schedule import MIN_GAIN, AnnealingSearch
+from sharders.engine.arrays import offered
+from sharders.engine.search_engine import Engine
 from sharders.greedy.few_types import is_small, plans_of_few_types
+from sharders.greedy.one_pass import SizeGreedy
+from sharders.problem.packing import packed
 from sharders.problem.sharding_problem import (
     Budget,
     Progress,
@@ -17,6 +21,11 @@ from sharders.problem.sharding_problem import (
     SearchStatus,
     ShardingProblem,
 )
+
+MAX_DIFFERENT = 6
+"""Best plans of sets of types that small problems are descended in from."""
+MAX_FRUITLESS = 3
+"""Searches begun anew, one after the other, that gain nothing, after which all ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +41,9 @@ class Annealing:
     but never worse than the plans it starts from, nor than itself with the same seed and less time.
     """
 
-    params: AnnealingParams = field(default_factory=AnnealingParams)
-
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Anneal until nothing better is found for a while, or the budget is spent."""
-        annealed, different = anneal(problem, budget, rng, self.params)
+        annealed, different = anneal(problem, budget, rng)
         if not is_small(problem):
             in_time = takewhile(lambda _: budget.time_left() > 0, different)
             return _with_others(annealed, in_time)
@@ -44,6 +51,65 @@ class Annealing:
         found = dict.fromkeys([annealed.plan, *others, *problem.known])  # each of them once
         plans = chain(found, plans_of_few_types(problem))
         return _with_others(_polished(plans, annealed, problem, budget), others)
+
+
+def anneal(
+    problem: ShardingProblem, budget: Budget, rng: Random
+) -> tuple[SearchResult, Iterator[ShardingPlan]]:
+    """Anneal from the plans known and greedy ones; return the best plan, and those of other sets.
+
+    Where the first rules find no room and no plan is known, tables are packed first.
+
+    Raises
+    ------
+    InfeasibleError
+        None of all these finds a plan.
+
+    """
+    known = problem.known_times()
+    engine = Engine(problem, offered(problem, problem.known))
+    search = AnnealingSearch(engine, budget, rng)
+    if not known and not search.sets.rules_fit() and (plan := packed(problem.groundwork)):
+        if not engine.arrays.has(plan):
+            engine = Engine(problem, [plan])
+            search = AnnealingSearch(engine, budget, rng)
+        step_time = engine.start(engine.choices_of(plan))
+        known = [(step_time, plan)]
+        budget.report(Progress(evaluated=1, best=step_time))
+    if not known or not search.spent():
+        search.run(known)
+    if search.best[0] == inf and not known:
+        placed = SizeGreedy().shard(problem, Budget(), rng)
+        known = [(placed.step_time, placed.plan)]
+    search, last = _searched_again(search)
+    ours = [(search.best[0], engine.plan_of(search.best[1]))] if search.best[0] < inf else []
+    best = min([*known, *ours], key=lambda found: found[0])
+    result = SearchResult(
+        plan=best[1],
+        step_time=problem.objective.step_time(best[1]),
+        status=SearchStatus.LIMIT if last.spent() else SearchStatus.CONVERGED,
+        evaluated=last.evaluated,
+    )
+    fit = [each for each in search.contenders if each.fits]
+    different = [each.choices for each in fit[:MAX_DIFFERENT]]
+    return result, map(engine.plan_of, different)
+
+
+def _searched_again(first: AnnealingSearch) -> tuple[AnnealingSearch, AnnealingSearch]:
+    """Search from the beginning again, until that gains nothing for several times.
+
+    Return the search that found the best plan, and the last one. Which structure a search ends in
+    is often decided by its first plans, and no run leaves it then.
+    """
+    best = last = first
+    fruitless = 0
+    while best.contenders and fruitless < MAX_FRUITLESS and not last.spent():
+        last = AnnealingSearch(first.engine, first.budget, first.rng, last.evaluated)
+        last.run(())
+        has_gained = last.best[0] < best.best[0] * (1 - MIN_GAIN)
+        fruitless = 0 if has_gained else fruitless + 1
+        best = min(best, last, key=lambda search: search.best[0])
+    return best, last
 
 
 def _with_others(best: SearchResult, plans: Iterable[ShardingPlan]) -> SearchResult:

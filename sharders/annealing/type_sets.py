@@ -32,7 +32,6 @@ from sharders.annealing.levels import LevelSearch
 from sharders.annealing.programs import COARSE, EVERY_TYPE, WHOLE, Programs, SolvedSet
 from sharders.annealing.type_changes import TypeChanges
 from sharders.annealing.type_options import TypeOptions
-from sharders.engine.params import TypeSetParams
 from sharders.engine.search_engine import Engine
 from sharders.greedy.tuning import (
     NEUTRAL,
@@ -77,6 +76,24 @@ MADE_AT_ONCE = 2
 was the best so far, 1, 1.3, 1.6 and 2 CPU seconds ended 0.2% higher in the mean of 48 problems of
 68 to 963 tables on 128 GPUs (96 runs, standard errors 0.1%; after one 34 are lower now, 8 higher),
 2.5 as low, as did 58 others."""
+EXPANDED = 1.03
+"""Times the least value of a set's linear program, up to which neighbours are tried."""
+BEHIND = 1.06
+"""Times that value, up to which plans are made."""
+BEST_RULES = 3
+"""The best of the usual rules, which are tried of every set besides a few others. While 300
+rules were tuned before, and runs begun from six of their plans, one CPU second ended 0.3%
+higher and two to five as high in the mean of 43 problems (63 runs, standard errors 0.1 to
+0.2%)."""
+BEST_CHANGES = 3
+"""Changes of the best one that are tried then."""
+PACKING_MOVES = 50
+"""What packing whole tables may take at first, in moves of annealing for each table."""
+MAX_CHANGED = 3
+"""Plans that contend, of those with all tables of a type sharded by others
+(``annealing.type_changes``)."""
+CHANGED_BEHIND = 1.02
+"""Times the step that they began with, up to which they do."""
 GREEDY, PROGRAM, BY_LEVELS = range(3)
 """Origins of plans: of greedy rules, or anything else, of a program's options, and of its best
 levels' (``annealing.levels``)."""
@@ -113,12 +130,11 @@ class TypeSets:
         engine: Engine,
         tuning: Tuning,
         rng: Random,
-        params: TypeSetParams,
         is_over: Callable[[], bool],
     ) -> None:
         """Look at no set yet; ``is_over`` is asked between plans, whether the budget is spent."""
         problem = engine.problem
-        self.engine, self.tuning, self.rng, self.params = engine, tuning, rng, params
+        self.engine, self.tuning, self.rng = engine, tuning, rng
         self._is_over = is_over
         self._filled = 0
         self._levelled: set[int] = set()
@@ -233,7 +249,7 @@ class TypeSets:
             found = best[0] if best else None
             if found is None and single == WHOLE:
                 num_tables = len(self.engine.problem.workload.tables)
-                found = self.packed(types, self.params.packing * num_tables)
+                found = self.packed(types, PACKING_MOVES * num_tables)
             if found is not None:
                 roomy.append(Start(types, [found]))
         if roomy:
@@ -271,11 +287,11 @@ class TypeSets:
         while heap:
             _, types = heappop(heap)
             value = self.value(types)
-            if value > self.params.behind * self._best or self._best < value == inf:
+            if value > BEHIND * self._best or self._best < value == inf:
                 continue
             if types not in self.has_room:
                 yield self.start_of(types)
-            if self.value(types) <= self.params.expanded * self._best:
+            if self.value(types) <= EXPANDED * self._best:
                 yield from self._neighbours(types, heap)
         if first not in self.has_room:
             yield self.start_of(first)
@@ -371,9 +387,9 @@ class TypeSets:
     def changed(self, found: Found, is_over: Callable[[], bool]) -> Iterator[Start]:
         """Yield plans with all tables of a type sharded by others, the best ones, hardly worse."""
         seen: set[int] = set()
-        for time, plan in self.changes.descend(found[1], is_over)[: self.params.max_changed]:
+        for time, plan in self.changes.descend(found[1], is_over)[:MAX_CHANGED]:
             types = self.engine.types_of(plan)
-            if time < found[0] * self.params.changed_behind and types not in seen:
+            if time < found[0] * CHANGED_BEHIND and types not in seen:
                 seen.add(types)
                 yield Start(types, [(time, plan)])
 
@@ -443,7 +459,7 @@ class TypeSets:
             by_levels = self._by_levels(types, solved) if self._is_roomy(types) else None
             plans.append(by_levels or self.programs.plan(types, solved, may_overfill=True))
         # the first set's plan is annealed before usual rules are tried
-        usual = self.tuning.rules(self.params.best_rules) if self.has_room else threshold_rules()
+        usual = self.tuning.rules(BEST_RULES) if self.has_room else threshold_rules()
         greedy = self._greedy(types, list(usual))
         plans += [] if greedy is None else [greedy]
         self.has_room[types] = any(time < inf for time, _ in plans)
@@ -495,7 +511,7 @@ class TypeSets:
             return None
         best, rule = tried
         chain = Chain(rule, best[0])
-        for _ in range(self.params.changes):
+        for _ in range(BEST_CHANGES):
             child = chain.child(self.rng)
             time = self._time(child)
             chain.tell(child, time)

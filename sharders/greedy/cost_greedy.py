@@ -1,17 +1,16 @@
 """Greedies that place by predicted time, and choose splits: a grid of rules, or rules tuned."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from math import inf
 from random import Random
 
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, TableSharding
-from sharders.engine.params import TuningParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
-from sharders.greedy.tuning import NEUTRAL, REPLICATE_BELOW, SPLIT_ABOVE, Parameters, Tuning
+from sharders.greedy.tuning import NEUTRAL, REPLICATE_BELOW, SPLIT_ABOVE, TRIALS, Parameters, Tuning
 from sharders.problem.first_fit import Loads, OutOfRoomError, least_loaded, place
 from sharders.problem.option_costs import OptionCost
 from sharders.problem.options import TableOption
@@ -83,7 +82,7 @@ class TunedGreedy:
     Never worse than the plans known before, or else ``cost_greedy``. Deterministic for a seed.
     """
 
-    params: TuningParams = field(default_factory=TuningParams)
+    trials: int = TRIALS
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Tune until all trials are done, or the budget is spent."""
@@ -105,7 +104,7 @@ class TunedGreedy:
             max_evaluations=None if left is None else left - start.evaluated,
             report=report,
         )
-        tuning = Tuning(engine, rest, rng, self.params)
+        tuning = Tuning(engine, rest, rng, self.trials)
         found, evaluated = tuning.run(), start.evaluated + tuning.evaluated
         status = SearchStatus.LIMIT if budget.spent(evaluated) else SearchStatus.CONVERGED
         best = replace(start, evaluated=evaluated, status=status)

@@ -12,8 +12,9 @@ from bench.population import PopulationInstance
 from costmodel.domain.plan import ShardingType
 from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
+from sharders.annealing import schedule, sharder
 from sharders.annealing.programs import Programs, SolvedSet
-from sharders.annealing.schedule import AnnealingSearch, anneal
+from sharders.annealing.schedule import BALANCE_RANGE, AnnealingSearch
 from sharders.annealing.sharder import Annealing
 from sharders.annealing.type_sets import (
     FAR,
@@ -26,7 +27,7 @@ from sharders.annealing.type_sets import (
     bits,
 )
 from sharders.engine.arrays import ProblemArrays
-from sharders.engine.params import AnnealingParams, MoveParams
+from sharders.engine.params import MoveParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
 from sharders.greedy.one_pass import SizeGreedy
@@ -45,7 +46,7 @@ def test_a_run_is_the_same_however_many_moves_are_drawn_at_a_time() -> None:
     posed, ends = problem(), []
     schedule = 1e-3, 1e-5, 5000.0
     for at_once in (5000, 1000, 70):
-        search = AnnealingSearch(Engine(posed), Budget(), Random(0), AnnealingParams())
+        search = AnnealingSearch(Engine(posed), Budget(), Random(0))
         start = first_plan(search)
         engine = search.engine
         engine.start(start, 7)
@@ -88,7 +89,7 @@ def test_a_longer_search_finds_first_what_a_shorter_one_finds(seed: int) -> None
 def test_only_types_that_are_offered_are_drawn() -> None:
     posed = problem()
     engine = Engine(posed)
-    search = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams())
+    search = AnnealingSearch(engine, Budget(), Random(0))
     types = 0b0001010  # table_wise and column_wise
     start = search.sets.start_of(types)
     engine.offer(types)
@@ -107,7 +108,7 @@ def test_only_types_that_are_offered_are_drawn() -> None:
 
 
 def test_sets_of_types_beside_one_have_plans_where_programs_promise_enough() -> None:
-    sets = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams()).sets
+    sets = AnnealingSearch(Engine(problem()), Budget(), Random(0)).sets
     own = bits([ShardingType.COLUMN_WISE, ShardingType.TABLE_ROW_WISE])
     started, refused = [], []
     best = sets.value(own) * 1.2
@@ -126,7 +127,7 @@ def test_sets_of_types_beside_one_have_plans_where_programs_promise_enough() -> 
 
 def test_the_plan_of_a_program_and_that_of_a_greedy_both_contend() -> None:
     posed = example_problem(example_workload(80, seed=6), world_size=16, num_nodes=2)
-    search = AnnealingSearch(Engine(posed), Budget(), Random(0), AnnealingParams())
+    search = AnnealingSearch(Engine(posed), Budget(), Random(0))
     start = search.sets.start_of(bits(FIRST))
     search.join(start)
     assert {each.types for each in search.contenders} == {bits(FIRST)}
@@ -142,7 +143,7 @@ def test_plans_that_overfill_memory_contend_if_annealing_makes_them_fit() -> Non
     mended = []
     for seed, fill in product(range(8), (0.93, 0.95, 0.99)):
         posed = example_problem(example_workload(12, seed=seed), fill=fill)
-        search = AnnealingSearch(Engine(posed), Budget(), Random(0), AnnealingParams())
+        search = AnnealingSearch(Engine(posed), Budget(), Random(0))
         start = search.sets.start_of(bits([ShardingType.TABLE_WISE]))
         search.join(start)
         for contender in (each for each in search.contenders if each.fits):
@@ -158,7 +159,7 @@ def test_plans_that_overfill_memory_contend_if_annealing_makes_them_fit() -> Non
 @pytest.mark.slow
 def test_sets_of_which_hardly_any_plan_fits_are_packed_into_memory() -> None:
     posed = PopulationInstance("tuning-5827").problem()  # 30 tables on 64 GPUs
-    result, _ = anneal(posed, Budget(max_evaluations=15_000), Random(0), AnnealingParams())
+    result, _ = sharder.anneal(posed, Budget(max_evaluations=15_000), Random(0))
     check_memory(posed.workload, posed.topology, result.plan)
     assert {each.sharding_type for each in result.plan.tables} == {ShardingType.COLUMN_WISE}
     assert result.step_time < 6.64e-3  # runs alone ended ten seconds at 9.64 ms, of other types
@@ -166,7 +167,7 @@ def test_sets_of_which_hardly_any_plan_fits_are_packed_into_memory() -> None:
 
 def test_what_does_not_fit_is_packed_in_turn_with_runs_and_given_up_at_last() -> None:
     posed = PopulationInstance("tuning-5827").problem()
-    search = AnnealingSearch(Engine(posed), Budget(), Random(0), AnnealingParams())
+    search = AnnealingSearch(Engine(posed), Budget(), Random(0))
     known = search.sets.start_of(search.sets.offered)
     search.join(known)
     assert [each.fits for each in search.contenders] == [True]
@@ -190,7 +191,7 @@ def test_what_does_not_fit_is_packed_in_turn_with_runs_and_given_up_at_last() ->
 def test_after_a_run_that_gained_nothing_the_next_begins_with_the_first_plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    search = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams())
+    search = AnnealingSearch(Engine(problem()), Budget(), Random(0))
     search.join(search.sets.start_of(bits(FIRST)))
     begun: list[Choices] = []
     weights: list[float] = []
@@ -214,7 +215,7 @@ def test_after_a_run_that_gained_nothing_the_next_begins_with_the_first_plan(
         search.run_next()
     assert list(map(id, begun)) == list(map(id, expected))
     assert not contender.is_stuck
-    low, high = search.params.balance_range
+    low, high = BALANCE_RANGE
     assert len(set(weights)) == len(weights)  # uneven ranks count for more or less
     assert low <= min(weights) < max(weights) <= high
 
@@ -222,7 +223,7 @@ def test_after_a_run_that_gained_nothing_the_next_begins_with_the_first_plan(
 def test_types_of_the_best_plan_change_together_where_runs_gain_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    search = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams())
+    search = AnnealingSearch(Engine(problem()), Budget(), Random(0))
     search.join(search.sets.start_of(bits(FIRST)))
     descend, changed = search.sets.changes.descend, []
 
@@ -247,7 +248,7 @@ def test_types_of_the_best_plan_change_together_where_runs_gain_nothing(
 
 
 def test_the_set_of_the_best_plan_has_plans_of_its_own_whichever_set_it_began_in() -> None:
-    search = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams())
+    search = AnnealingSearch(Engine(problem()), Budget(), Random(0))
     types = bits([ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE])
     plan = search.sets.start_of(types).plans[-1]
     search.sets.has_room.clear()
@@ -266,7 +267,7 @@ def tried_of(sets: TypeSets, looked_at: int) -> list[int]:
 
 
 def test_a_set_that_is_looked_at_has_a_plan_of_what_its_program_says_at_sight() -> None:
-    search = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams())
+    search = AnnealingSearch(Engine(problem()), Budget(), Random(0))
     sets = search.sets
     seen = [start for start in islice(sets.explored, 12) if start.types not in sets.has_room]
     assert seen
@@ -282,7 +283,7 @@ def test_a_set_that_is_looked_at_has_a_plan_of_what_its_program_says_at_sight() 
 
 
 def test_neighbours_come_by_what_their_programs_promise_better_ones_at_once() -> None:
-    sets = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams()).sets
+    sets = AnnealingSearch(Engine(problem()), Budget(), Random(0)).sets
     first = next(sets.explored).types
     seen = list(takewhile(lambda start: start.types not in sets.has_room, sets.explored))
     promised = [sets.value(start.types) / sets.value(first) for start in seen]
@@ -299,7 +300,7 @@ def test_where_the_first_set_has_no_room_its_tables_may_be_whole() -> None:
     large = replace(posed.tables[0], num_embeddings=150_000_000, sharding_types=kinds)
     tables = large, *posed.tables[1:]
     engine = Engine(example_problem(replace(posed, tables=tables), world_size=16, num_nodes=2))
-    sets = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams()).sets
+    sets = AnnealingSearch(engine, Budget(), Random(0)).sets
     whole = bits([*FIRST, ShardingType.TABLE_WISE])
     assert next(sets.explored).types == whole
     assert sets.value(whole) < sets.value(bits(FIRST)) == inf
@@ -311,7 +312,7 @@ def test_every_set_has_the_types_that_some_table_allows_alone() -> None:
     row_wise = replace(posed.tables[0], sharding_types=(ShardingType.ROW_WISE,))
     tables = row_wise, *posed.tables[1:]
     engine = Engine(example_problem(replace(posed, tables=tables), world_size=16, num_nodes=2))
-    sets = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams()).sets
+    sets = AnnealingSearch(engine, Budget(), Random(0)).sets
     forced = bits([ShardingType.ROW_WISE])
     starts = [(start.types, start.types in sets.has_room) for start in islice(sets.explored, 24)]
     assert starts[0] == (bits(FIRST) | forced, False)
@@ -324,7 +325,7 @@ def test_runs_make_one_program_of_new_groups_in_so_many_moves() -> None:
     made = []
     for moves_per_program in (310, 3000):
         engine = Engine(problem(), params=MoveParams(moves_per_program=moves_per_program))
-        search = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams())
+        search = AnnealingSearch(engine, Budget(), Random(0))
         engine.start(first_plan(search), 7)
         before = len(engine.groups_of)
         engine.anneal(1500, (1.0, 1.0, 1500.0))
@@ -339,7 +340,7 @@ def test_around_a_set_that_has_no_room_others_are_tried_only_while_none_has() ->
     assert ShardingType.TABLE_WISE not in FIRST  # so the first set would replicate it
     tables = large, *posed.tables[1:]
     engine = Engine(example_problem(replace(posed, tables=tables), world_size=16, num_nodes=2))
-    sets = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams()).sets
+    sets = AnnealingSearch(engine, Budget(), Random(0)).sets
     values: dict[int, float] = {}
 
     def noting(method: Callable[[int], SolvedSet | None]) -> Callable[[int], SolvedSet | None]:
@@ -362,7 +363,7 @@ def test_around_a_set_that_has_no_room_others_are_tried_only_while_none_has() ->
 
 def test_sets_are_not_judged_by_what_is_promised_for_one_that_has_no_room() -> None:
     engine = Engine(problem())
-    sets = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams()).sets
+    sets = AnnealingSearch(engine, Budget(), Random(0)).sets
     promised = {bits(FIRST): 3.0, bits(FIRST) ^ sets.singles[0]: 1.0}
     solve, start_of = sets.programs.solve, sets.start_of
 
@@ -384,7 +385,7 @@ def test_sets_are_not_judged_by_what_is_promised_for_one_that_has_no_room() -> N
 
 
 def test_where_one_type_alone_is_best_all_are_looked_at() -> None:
-    sets = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams()).sets
+    sets = AnnealingSearch(Engine(problem()), Budget(), Random(0)).sets
     solve = sets.programs.solve
 
     def counted(types: int) -> SolvedSet | None:
@@ -399,7 +400,7 @@ def test_the_best_plan_of_one_type_alone_is_among_the_first() -> None:
     """With small batches, launches and collectives cost more than what is looked up."""
     few = replace(example_workload(40, seed=3), local_batch_size=64)
     posed = example_problem(few, world_size=16, num_nodes=2)
-    search = AnnealingSearch(Engine(posed), Budget(), Random(0), AnnealingParams())
+    search = AnnealingSearch(Engine(posed), Budget(), Random(0))
     sets, times = search.sets, dict[int, float]()
     for single in sets.singles:
         search.engine.offer(single)
@@ -413,7 +414,7 @@ def test_the_best_plan_of_one_type_alone_is_among_the_first() -> None:
 
 
 def test_plans_of_kinds_are_among_the_first() -> None:
-    sets = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams()).sets
+    sets = AnnealingSearch(Engine(problem()), Budget(), Random(0)).sets
     assert not sets.kinds.is_one_kind
     (best, _), *_ = sorted(filter(None, sets.kinds.descents()), key=lambda found: found[0])
     starts = filter(None, sets.at_once(lambda: 1.0))
@@ -422,7 +423,7 @@ def test_plans_of_kinds_are_among_the_first() -> None:
 
 def test_a_run_follows_whenever_a_neighbours_plan_is_the_best_so_far() -> None:
     def runs(best: Callable[[], float]) -> int:
-        sets = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams()).sets
+        sets = AnnealingSearch(Engine(problem()), Budget(), Random(0)).sets
         return sum(start is None for start in sets.at_once(best))
 
     falling = count()
@@ -430,7 +431,7 @@ def test_a_run_follows_whenever_a_neighbours_plan_is_the_best_so_far() -> None:
 
 
 def test_no_more_than_two_neighbours_come_without_a_run() -> None:
-    sets = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams()).sets
+    sets = AnnealingSearch(Engine(problem()), Budget(), Random(0)).sets
     starts = [*sets.at_once(lambda: 1e-9)]
     made, most = 0, 0
     for start in starts:
@@ -442,7 +443,7 @@ def test_no_more_than_two_neighbours_come_without_a_run() -> None:
 
 @pytest.mark.parametrize("over", [1.01, 1.3])
 def test_all_types_run_early_where_the_program_says_far_less_than_plans_take(over: float) -> None:
-    sets = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams()).sets
+    sets = AnnealingSearch(Engine(problem()), Budget(), Random(0)).sets
     starts = sets.at_once(lambda: over * sets.value(bits(FIRST)))
     assert None in starts  # which goes on until the first run
     assert (next(starts) is None) == (over > FAR)
@@ -464,7 +465,7 @@ def test_programs_have_no_large_shards_where_these_make_ranks_uneven() -> None:
 
 
 def test_rough_plans_are_known_but_nothing_runs_from_them() -> None:
-    search = AnnealingSearch(Engine(problem()), Budget(), Random(0), AnnealingParams())
+    search = AnnealingSearch(Engine(problem()), Budget(), Random(0))
     first = next(search.sets.at_once(lambda: search.best[0]))
     assert first is not None
     assert first.is_rough
@@ -474,16 +475,20 @@ def test_rough_plans_are_known_but_nothing_runs_from_them() -> None:
     assert search.moves == 0
 
 
-def test_a_search_that_gains_nothing_is_begun_anew_and_the_best_plan_kept() -> None:
+def test_a_search_that_gains_nothing_is_begun_anew_and_the_best_plan_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     posed = example_problem(example_workload(4, seed=3), world_size=8, num_nodes=2)
-    params = AnnealingParams(quiet_moves=100, max_fruitless=0)
-    once, _ = anneal(posed, Budget(), Random(0), params)
-    more, _ = anneal(posed, Budget(), Random(0), replace(params, max_fruitless=3))
+    monkeypatch.setattr(schedule, "QUIET_MOVES", 100)
+    monkeypatch.setattr(sharder, "MAX_FRUITLESS", 0)
+    once, _ = sharder.anneal(posed, Budget(), Random(0))
+    monkeypatch.setattr(sharder, "MAX_FRUITLESS", 3)
+    more, _ = sharder.anneal(posed, Budget(), Random(0))
     assert once.status is more.status is SearchStatus.CONVERGED
     assert more.evaluated > 3 * once.evaluated
     assert more.step_time <= once.step_time
     limited = Budget(max_evaluations=2 * once.evaluated)
-    some, _ = anneal(posed, limited, Random(0), replace(params, max_fruitless=3))
+    some, _ = sharder.anneal(posed, limited, Random(0))
     assert some.status is SearchStatus.LIMIT
     assert more.step_time <= some.step_time <= once.step_time
 

@@ -19,7 +19,6 @@ from costmodel.domain.workload import DataType, EmbeddingTable, Pooling, Workloa
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
-from sharders.engine.params import TuningParams
 from sharders.engine.search_engine import Engine
 from sharders.greedy.cost_greedy import CostGreedy
 from sharders.greedy.tuning import NEUTRAL, RANGES, Tuning, drawn, threshold_rules, usual_rules
@@ -233,7 +232,7 @@ def test_replicas_of_small_tables_have_room_where_memory_is_nearly_full(seed: in
 
 
 def test_tuning_is_at_least_as_good_as_the_greedy() -> None:
-    tuning = Tuning(Engine(PROBLEM), Budget(), Random(0), TuningParams())
+    tuning = Tuning(Engine(PROBLEM), Budget(), Random(0))
     best, choices = tuning.run()[0]
     plan = tuning.engine.plan_of(choices)
     assert best == pytest.approx(PROBLEM.objective.step_time(plan), rel=1e-9)
@@ -242,10 +241,10 @@ def test_tuning_is_at_least_as_good_as_the_greedy() -> None:
 
 
 def test_tuning_ends_after_its_trials_or_with_the_budget() -> None:
-    tuning = Tuning(Engine(PROBLEM), Budget(), Random(0), TuningParams(trials=60))
+    tuning = Tuning(Engine(PROBLEM), Budget(), Random(0), 60)
     tuning.run()
     assert tuning.evaluated == 60
-    tuning = Tuning(Engine(PROBLEM), Budget(max_evaluations=5), Random(0), TuningParams())
+    tuning = Tuning(Engine(PROBLEM), Budget(max_evaluations=5), Random(0))
     tuning.run()
     assert tuning.evaluated == 5
 
@@ -254,12 +253,12 @@ def test_random_rules_are_tried_where_no_usual_one_finds_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sharders.greedy.tuning.usual_rules", lambda: iter(()))
-    tuning = Tuning(Engine(PROBLEM), Budget(), Random(0), TuningParams())
+    tuning = Tuning(Engine(PROBLEM), Budget(), Random(0))
     assert tuning.run()
 
 
 def test_tuning_begins_with_every_rule_once() -> None:
-    tuning = Tuning(Engine(PROBLEM), Budget(), Random(0), TuningParams())
+    tuning = Tuning(Engine(PROBLEM), Budget(), Random(0))
     some = list(threshold_rules())[:3]
     tuning.begin(some)
     tuning.begin(usual_rules())

@@ -40,7 +40,7 @@ from planner.examples import example_problem, example_workload
 from sharders.annealing.schedule import AnnealingSearch
 from sharders.annealing.sharder import Annealing
 from sharders.engine.arrays import offered
-from sharders.engine.params import AnnealingParams, MoveParams
+from sharders.engine.params import MoveParams
 from sharders.engine.search_engine import Engine
 from sharders.engine.search_state import NO_EXCESS
 from sharders.engine.tables import ON_RANKS, Move
@@ -394,7 +394,7 @@ def test_a_plan_that_is_out_of_balance_is_balanced_whatever_its_options() -> Non
     problem = example_problem(example_workload(40, seed=2), world_size=8)
     plan = SizeGreedy().shard(problem, Budget(), Random(0)).plan
     engine = Engine(problem, [plan])
-    search = AnnealingSearch(engine, Budget(), Random(0), AnnealingParams())
+    search = AnnealingSearch(engine, Budget(), Random(0))
     time, balanced = search.balanced(engine.choices_of(plan))
     assert list(balanced.option) == list(engine.choices_of(plan).option)
     assert engine.start(balanced) == time == search.best[0]

@@ -4,7 +4,6 @@ import pytest
 
 from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
-from sharders.engine.params import TuningParams
 from sharders.greedy.cost_greedy import CostGreedy, TunedGreedy
 from sharders.problem.sharding_problem import Budget, SearchStatus
 
@@ -20,5 +19,5 @@ def test_never_worse_than_the_greedy_it_tunes() -> None:
 
 def test_ends_by_itself() -> None:
     problem = example_problem(example_workload(8))
-    tuned = TunedGreedy(TuningParams(trials=50)).shard(problem, Budget(), Random(0))
+    tuned = TunedGreedy(trials=50).shard(problem, Budget(), Random(0))
     assert tuned.status is SearchStatus.CONVERGED
