@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from hypothesis import strategies as st
 from machines import machine
+from table_options import table_options
 
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ShardingPlan
@@ -20,7 +21,7 @@ from costmodel.domain.workload import (
     Workload,
 )
 from costmodel.inputs.distribution import Zipf
-from sharders.problem.options import make_plan, make_sharding, table_options
+from sharders.problem.options import make_plan, make_sharding
 
 Case: TypeAlias = tuple[Workload, Topology, ShardingPlan]
 """What ``cases`` draws."""

@@ -37,7 +37,7 @@ from costmodel.step.cuts import (
     TYPES,
     Cuts,
     GroupKernel,
-    Ways,
+    OptionCodes,
     cuts_of,
     factors_of,
     kernels_of,
@@ -84,7 +84,7 @@ _NO_CACHE = 1e-12
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BoundOptions:
-    """Ways of sharding tables, table by table; arrays have a row for every one of them."""
+    """Options, table by table; arrays have a row for every one of them."""
 
     table: NDArray[np.intp]
     """Its table's number."""
@@ -192,17 +192,17 @@ class OptionFeatures:
             if go_on()
             for key in self._keys(tables[place])
         ]
-        return self.some(Ways.of(keys))
+        return self.some(OptionCodes.of(keys))
 
-    def some(self, ways: Ways) -> BoundOptions:
+    def some(self, codes: OptionCodes) -> BoundOptions:
         """Describe some options, table by table; their caches' sizes do not count."""
-        kernels, kernel = kernels_of(self.workload.tables, ways)
-        every_row = ways._replace(cache_load_factor=np.ones(len(ways.table)))
+        kernels, kernel = kernels_of(self.workload.tables, codes)
+        every_row = codes._replace(cache_load_factor=np.ones(len(codes.table)))
         cuts = cuts_of(self.workload, self.topology, every_row)
         described = _Cuts(self.workload, self.topology, cuts).described()
-        which = cuts.of_way
+        which = cuts.of_option
         return BoundOptions(
-            table=np.cumsum(is_first(ways.table)) - 1,
+            table=np.cumsum(is_first(codes.table)) - 1,
             kernels=kernels,
             kernel=kernel,
             values=described.values[which],
@@ -211,16 +211,16 @@ class OptionFeatures:
             largest=described.largest[which],
             alone=described.alone[which],
             busy=described.busy[which],
-            rank=self._ranks(ways),
+            rank=self._ranks(codes),
             number=np.arange(len(which)),
         )
 
-    def _ranks(self, ways: Ways) -> NDArray[np.intp]:
+    def _ranks(self, codes: OptionCodes) -> NDArray[np.intp]:
         """Return the rank that each of some options is on alone, as its table is given to it."""
         given = [table.ranks for table in self.workload.tables]
         of_table = np.array([ranks[0] if len(ranks) == 1 else -1 for ranks in given], dtype=np.intp)
         spread = np.array([kind.within_node or kind.everywhere for kind in TYPES])
-        return np.where(spread[ways.kind], -1, of_table[ways.table])
+        return np.where(spread[codes.kind], -1, of_table[codes.table])
 
     def _keys(self, table: EmbeddingTable) -> Iterator[OptionKey]:
         """Yield types, kernels and splits that are valid, but for hopeless ones."""
@@ -280,7 +280,7 @@ class _Described(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Cuts:
-    """Describes ways of cutting tables."""
+    """Describes how tables are cut."""
 
     workload: Workload
     topology: Topology

@@ -1,7 +1,7 @@
-"""How ways to shard tables cut them: the different shards of many ways at once, as arrays.
+"""How options cut their tables: the different shards of many options at once, as arrays.
 
-A search looks at tens of thousands of ways before its first plan. Types that cut alike share their
-shards, and of the shards of a way most are alike: what is left is described all at once.
+A search looks at tens of thousands of options before its first plan. Types that cut alike share
+their shards, and of the shards of an option most are alike: what is left is described all at once.
 """
 
 from collections.abc import Sequence
@@ -31,8 +31,8 @@ _DIFFERENT_LENGTHS = 3
 """Row blocks of a table with hashed ids: the long ones, what is left, and empty ones."""
 
 
-class Ways(NamedTuple):
-    """Ways to shard tables; arrays have an entry for each."""
+class OptionCodes(NamedTuple):
+    """Options of tables, by numbers; arrays have an entry for each."""
 
     table: Places
     """Its table's place in the workload."""
@@ -45,15 +45,15 @@ class Ways(NamedTuple):
     """Share of the rows that a cache holds."""
 
     @classmethod
-    def of(cls, ways: Sequence[tuple[int, ShardingType, ComputeKernel, int]]) -> "Ways":
-        """Return ways from table, type, kernel and column blocks of each; caches hold every row."""
-        numbers = [(table, KINDS[kind], KERNELS[kernel], n) for table, kind, kernel, n in ways]
-        table, kind, kernel, count = np.array(numbers, dtype=np.intp).reshape(len(ways), 4).T
-        return cls(table, kind, kernel, count, np.ones(len(ways)))
+    def of(cls, options: Sequence[tuple[int, ShardingType, ComputeKernel, int]]) -> "OptionCodes":
+        """Return options from table, type, kernel and column blocks; caches hold every row."""
+        numbers = [(table, KINDS[kind], KERNELS[kernel], n) for table, kind, kernel, n in options]
+        table, kind, kernel, count = np.array(numbers, dtype=np.intp).reshape(len(options), 4).T
+        return cls(table, kind, kernel, count, np.ones(len(options)))
 
-    def taken(self, places: Places) -> "Ways":
-        """Return the ways at some places."""
-        return Ways(
+    def taken(self, places: Places) -> "OptionCodes":
+        """Return the options at some places."""
+        return OptionCodes(
             self.table[places],
             self.kind[places],
             self.kernel[places],
@@ -64,10 +64,10 @@ class Ways(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cuts:
-    """The different shards of some ways; types that take the same memory cut alike."""
+    """The different shards of some options; types that take the same memory cut alike."""
 
-    of_way: Places
-    """Every way's cut."""
+    of_option: Places
+    """Every option's cut."""
     first: Places
     """Where the different shards of every cut begin, one more entry than cuts."""
     copies: Places
@@ -78,18 +78,18 @@ class Cuts:
     shards: LookupShards
 
 
-def cuts_of(workload: Workload, topology: Topology, ways: Ways) -> Cuts:
-    """Return the different shards of some ways."""
+def cuts_of(workload: Workload, topology: Topology, codes: OptionCodes) -> Cuts:
+    """Return the different shards of some options."""
     alike = np.array([KINDS[kind.alike_in_memory] for kind in TYPES])
-    _, caches = np.unique(ways.cache_load_factor, return_inverse=True)
-    keys = ways.table, alike[ways.kind], ways.kernel, caches, ways.num_column_shards
+    _, caches = np.unique(codes.cache_load_factor, return_inverse=True)
+    keys = codes.table, alike[codes.kind], codes.kernel, caches, codes.num_column_shards
     sizes = [int(key.max(initial=0)) + 1 for key in keys]
-    _, chosen, of_way = np.unique(
+    _, chosen, of_option = np.unique(
         np.ravel_multi_index(keys, sizes), return_index=True, return_inverse=True
     )
-    table, kind = ways.table[chosen], alike[ways.kind[chosen]]
+    table, kind = codes.table[chosen], alike[codes.kind[chosen]]
     cut, first_row, num_rows, copies = _row_blocks(workload, topology, table, kind)
-    way, table, kind = chosen[cut], table[cut], kind[cut]
+    option, table, kind = chosen[cut], table[cut], kind[cut]
     replicated = kind == KINDS[ShardingType.DATA_PARALLEL]
     dims = np.array([each.embedding_dim for each in workload.tables])
     samples = float(workload.local_batch_size)
@@ -98,15 +98,15 @@ def cuts_of(workload: Workload, topology: Topology, ways: Ways) -> Cuts:
         table,
         first_row=first_row.astype(np.float64),
         num_rows=num_rows.astype(np.float64),
-        num_columns=(dims[table] // ways.num_column_shards[way]).astype(np.float64),
+        num_columns=(dims[table] // codes.num_column_shards[option]).astype(np.float64),
         num_samples=np.where(replicated, samples, samples * topology.world_size),
-        cache_load_factor=ways.cache_load_factor[way],
-        batches_in_cache=np.full(len(way), float(workload.pipeline.batches_in_cache)),
+        cache_load_factor=codes.cache_load_factor[option],
+        batches_in_cache=np.full(len(option), float(workload.pipeline.batches_in_cache)),
         fullness=np.where(replicated, fullest_batch(workload, topology.world_size), 1.0),
-        kernel=ways.kernel[way],
+        kernel=codes.kernel[option],
     )
     return Cuts(
-        of_way=of_way,
+        of_option=of_option,
         first=np.searchsorted(cut, np.arange(len(chosen) + 1)),
         copies=copies,
         table=table,
@@ -177,13 +177,13 @@ def factors_of(
 
 
 def kernels_of(
-    tables: Sequence[EmbeddingTable], ways: Ways
+    tables: Sequence[EmbeddingTable], codes: OptionCodes
 ) -> tuple[tuple[GroupKernel, ...], Places]:
-    """Return the groups and kernels that some ways have, in order, and the place of each way's."""
+    """Return the groups and kernels of some options, in order, and the place of each option's."""
     nature, examples = natures(tables)
     sizes = len(examples), len(TYPES), len(_KERNELS)
     every, which = np.unique(
-        np.ravel_multi_index((nature[ways.table], ways.kind, ways.kernel), sizes),
+        np.ravel_multi_index((nature[codes.table], codes.kind, codes.kernel), sizes),
         return_inverse=True,
     )
     pairs: list[GroupKernel] = []

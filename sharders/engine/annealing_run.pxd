@@ -11,23 +11,24 @@ from sharders.engine.tables cimport Choices, Move
 
 cdef int64_t FITS, FULL, SLOW, UNKNOWN
 cdef double IMPROVED, NO_EXCESS, LEAST, MOST, inf
+cdef double REASSIGNED_SHARE, FIRST_PRICE, PRICE_STEP
+cdef Py_ssize_t REFRESH_EVERY, MAX_EJECTED
 
 @cython.final
 cdef class AnnealingRun:
     cdef readonly SearchState search
-    cdef readonly Py_ssize_t refresh_every, num_changed, max_ejected, ejected, moves, decided, timed, last_gain
+    cdef readonly Py_ssize_t num_changed, ejected, moves, decided, timed, last_gain
     cdef readonly RandomNumbers rng
     cdef readonly MoveProposer proposer
     cdef readonly RankBlocks blocks
     cdef readonly Ejector ejector
     cdef readonly Reassigner reassigner
-    cdef readonly double reassigned_share
     cdef readonly Move move
     cdef readonly int64_t[::1] is_changed, changed
     cdef readonly bint lacks_program
     cdef readonly Choices best
-    cdef readonly double best_time, penalised_time, best_penalised_time
-    cdef readonly double price, price_step, first_price, first_time
+    cdef readonly double best_time, penalised_time
+    cdef readonly double price, first_time
 
     @cython.locals(
         search=SearchState, move=Move, before=Py_ssize_t, progress=double, temperature=double, limit=double, outcome=int64_t, lacks=bint, excess=double,

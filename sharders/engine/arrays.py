@@ -123,12 +123,12 @@ def offered(problem: ShardingProblem, plans: Sequence[ShardingPlan]) -> list[Sha
 def _worth_trying(problem: ShardingProblem, starts: Sequence[ShardingPlan]) -> Places:
     """Return the options that are worth trying, of each table the coarsest first."""
     arrays = problem.groundwork.arrays
-    ways, count = arrays.ways, arrays.ways.num_column_shards
+    codes, count = arrays.codes, arrays.codes.num_column_shards
     fits = arrays.of_each_table(fits_alone(problem.groundwork))
-    order = np.lexsort((count, ways.table))
+    order = np.lexsort((count, codes.table))
     kept = (arrays.shard_load >= FINEST * arrays.balanced_load) | (count == 1)
     fitting = order[fits[order]]
-    _, coarsest = np.unique((ways.table * len(TYPES) + ways.kind)[fitting], return_index=True)
+    _, coarsest = np.unique((codes.table * len(TYPES) + codes.kind)[fitting], return_index=True)
     kept[fitting[coarsest]] = True
     kept &= fits
     for plan in starts:
@@ -140,32 +140,32 @@ def _worth_trying(problem: ShardingProblem, starts: Sequence[ShardingPlan]) -> P
 
 def _tables(arrays: OptionArrays, kept: Places, columns: Columns) -> Tables:
     """Return some options as the search has them, table by table."""
-    ways, cuts = arrays.ways.taken(kept), arrays.cuts
+    codes, cuts = arrays.codes.taken(kept), arrays.cuts
     tables = arrays.workload.tables
-    of_option = cuts.of_way[kept]
+    of_option = cuts.of_option[kept]
     used, row_of = _rows_used(cuts, of_option)
-    block = np.repeat(of_option, ways.num_column_shards)
+    block = np.repeat(of_option, codes.num_column_shards)
     different = range_numbers(cuts.first[block], cuts.first[block + 1])
     rows = np.repeat(row_of[different], cuts.copies[different])
     firsts = np.cumsum([0, *arrays.num_shards[kept].tolist()], dtype=np.int32)
-    pairs, pair = kernels_of(tables, ways)
+    pairs, pair = kernels_of(tables, codes)
     groups = np.array([columns.groups[group] for group, _ in pairs], dtype=np.int32)
     kernels = np.array([columns.kernels[each] for each in pairs], dtype=np.int32)
     traffic = arrays.loads.traffic
     most = np.maximum.reduceat(traffic[:, MAXIMA], cuts.first[:-1])
-    replicated = ways.kind == KINDS[ShardingType.DATA_PARALLEL]
+    replicated = codes.kind == KINDS[ShardingType.DATA_PARALLEL]
     return Tables(
-        options=np.searchsorted(ways.table, np.arange(len(tables) + 1)),
+        options=np.searchsorted(codes.table, np.arange(len(tables) + 1)),
         table_columns=np.array([
             float(table.embedding_dim * table.output_rows_per_sample) for table in tables
         ]),
         group=groups[pair],
         kernel=kernels[pair],
-        kind=ways.kind.astype(np.int32),
+        kind=codes.kind.astype(np.int32),
         spread=_spreads(arrays, kept),
         blocks=arrays.num_ranks[kept].astype(np.int32),
-        one_node=(ways.kind == KINDS[ShardingType.TABLE_COLUMN_WISE]).astype(np.int32),
-        replicated=replicated * np.array([table.weight_bytes for table in tables])[ways.table],
+        one_node=(codes.kind == KINDS[ShardingType.TABLE_COLUMN_WISE]).astype(np.int32),
+        replicated=replicated * np.array([table.weight_bytes for table in tables])[codes.table],
         cost=arrays.total_load[kept],
         shard_cost=arrays.shard_load[kept],
         most=most[of_option],
@@ -203,7 +203,7 @@ def _ranks_placed(
     """Return the ranks of the shards that the user has placed; others have none yet."""
     at = np.zeros(firsts[-1], dtype=np.int32)
     for number in np.flatnonzero(arrays.is_placed[kept]).tolist():
-        table = arrays.workload.tables[arrays.ways.table[kept[number]]]
+        table = arrays.workload.tables[arrays.codes.table[kept[number]]]
         sharding = make_sharding(table, arrays.topology, arrays.flat[kept[number]])
         at[firsts[number] : firsts[number + 1]] = sharding.ranks
     return at
@@ -211,6 +211,6 @@ def _ranks_placed(
 
 def signature_of(problem: ShardingProblem) -> Signature:
     """Return every sharding group and kernel that some plan of the problem has."""
-    pairs, _ = kernels_of(problem.workload.tables, problem.groundwork.arrays.ways)
+    pairs, _ = kernels_of(problem.workload.tables, problem.groundwork.arrays.codes)
     groups = groupby(pairs, key=itemgetter(0))
     return tuple((group, tuple(kernel for _, kernel in own)) for group, own in groups)

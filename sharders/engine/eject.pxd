@@ -7,13 +7,14 @@ from sharders.engine.search_state cimport SearchState
 from sharders.engine.tables cimport Choices, Move, Tables
 
 cdef double inf
+cdef Py_ssize_t EJECT_TRIES, EJECT_PLACES
 
 @cython.final
 cdef class Ejector:
     cdef readonly SearchState search
     cdef readonly RandomNumbers rng
     cdef readonly RankBlocks blocks
-    cdef readonly Py_ssize_t tries, places, fullest, found_block
+    cdef readonly Py_ssize_t fullest, found_block
     cdef readonly double lack, found_bytes, left
 
     @cython.locals(search=SearchState, row=Py_ssize_t, other=Py_ssize_t)

@@ -6,7 +6,10 @@ from costmodel.engine.step cimport Step
 from sharders.engine.search_state cimport SearchState
 from sharders.engine.tables cimport Choices, Move, Tables
 
-cdef double NO_EXCESS
+cdef double NO_EXCESS, EXCESS_SHARE, CRITICAL_SHARE, KEEP_SHARE, SWAP_SHARE, OPTION_SHARE
+cdef double SUITED_SHARE, ANY_GROUP_SHARE, KERNEL_SHARE
+cdef Py_ssize_t MAX_TOGETHER, MAX_COSTLIEST, SUITED_TRIES, OPTION_TRIES, MANY_SHARDS
+cdef Py_ssize_t EAGERNESS, SWAP_TRIES, PRICED_TRIES
 cdef int64_t ALL_GROUPS, EXCHANGE, ONLY, ON_NODES
 cdef Py_ssize_t NUM_TYPES
 cdef uint64_t GAMMA, FIRST, SECOND, WORD
@@ -24,10 +27,8 @@ cdef class MoveProposer:
     cdef readonly SearchState search
     cdef readonly double[::1] width
     cdef readonly RandomNumbers rng
-    cdef readonly double excess_share, critical_share, keep_share, swap_share, option_share
-    cdef readonly double priced_share, together_share, finer_share, suited_share, any_group_share, kernel_share
-    cdef readonly Py_ssize_t max_together, max_costliest, suited_tries, option_tries, many_shards
-    cdef readonly Py_ssize_t eagerness, swap_tries, priced_tries, num_slowest, bottleneck_row
+    cdef readonly double priced_share, together_share, finer_share
+    cdef readonly Py_ssize_t num_slowest, bottleneck_row
     cdef readonly int64_t bottleneck_groups
     cdef readonly int64_t[::1] order, slowest, taken, op_of
 

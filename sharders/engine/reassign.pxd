@@ -9,7 +9,7 @@ from sharders.engine.rank_loads cimport RankLoads
 from sharders.engine.search_state cimport SearchState
 from sharders.engine.tables cimport Choices, Move, Tables
 
-cdef Py_ssize_t NUM_FEATURES, LOOKUPS, HELD, ANY, BALANCE_ROOTS
+cdef Py_ssize_t NUM_FEATURES, LOOKUPS, HELD, ANY, BALANCE_ROOTS, MAX_REASSIGNED
 cdef double LEAST_GAIN
 
 @cython.final
@@ -17,7 +17,7 @@ cdef class Reassigner:
     cdef readonly MoveProposer proposer
     cdef readonly SearchState search
     cdef readonly RankBlocks blocks
-    cdef readonly Py_ssize_t most, slowest, other, count, seen
+    cdef readonly Py_ssize_t slowest, other, count, seen
     cdef readonly double[::1] here, there, moved, counted, more
     cdef readonly int64_t[::1] table, block, is_here, first
     cdef readonly double[:, ::1] taken

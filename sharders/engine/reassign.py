@@ -18,7 +18,6 @@ import numpy as np
 from costmodel.step.template import RANK_FEATURES
 from sharders.engine.imbalance_penalty import BALANCE_ROOTS
 from sharders.engine.moves import MoveProposer
-from sharders.engine.params import MoveParams
 from sharders.engine.rank_blocks import RankBlocks
 from sharders.engine.tables import Move
 
@@ -29,6 +28,9 @@ HELD: int = NUM_FEATURES + 1
 """and of what they hold."""
 ANY: int = -1
 """Blocks of any group."""
+MAX_REASSIGNED: int = 10
+"""The most blocks that are divided. With 8 it is as good, with 12, of which 4,096 divisions are
+looked at, 0.4% higher than without any."""
 LEAST_GAIN: float = 1e-9
 """Less than this share of what both ranks count for is rounding."""
 
@@ -40,16 +42,17 @@ class Reassigner:
     time (``SearchState``), as small changes of what two ranks take change it.
     """
 
-    def __init__(self, proposer: MoveProposer, blocks: RankBlocks, params: MoveParams) -> None:
+    def __init__(self, proposer: MoveProposer, blocks: RankBlocks) -> None:
         self.proposer, self.search, self.blocks = proposer, proposer.search, blocks
-        self.most = params.max_reassigned
-        self.here, self.there, self.moved, self.counted = np.zeros((4, 1 << self.most))
+        self.here, self.there, self.moved, self.counted = np.zeros((4, 1 << MAX_REASSIGNED))
         """What both ranks take of something in every division, by the bits of the blocks that go to
         the other rank, what the slowest one takes more of it, and what all counts for."""
-        self.table, self.block, self.is_here, self.first = np.zeros((4, self.most), dtype=np.int64)
+        self.table, self.block, self.is_here, self.first = np.zeros(
+            (4, MAX_REASSIGNED), dtype=np.int64
+        )
         """The table of every block that is divided, its number there, whether it is on the slowest
         rank, and where its group's features begin."""
-        self.taken, self.more = np.zeros((self.most, HELD + 1)), np.zeros(self.most)
+        self.taken, self.more = np.zeros((MAX_REASSIGNED, HELD + 1)), np.zeros(MAX_REASSIGNED)
         """Seconds that it takes of its group's features and of lookups, and what it holds; and what
         the slowest rank takes more of one of these if it changes places."""
         self.slowest = self.other = 0
@@ -88,9 +91,9 @@ class Reassigner:
                 continue
             self.seen += 1
             index = self.count
-            if index == self.most:
+            if index == MAX_REASSIGNED:
                 index = self.proposer.rng.below(self.seen)
-                if index >= self.most:
+                if index >= MAX_REASSIGNED:
                     continue
             else:
                 self.count += 1

@@ -21,7 +21,7 @@ from sharders.engine.annealing_run import AnnealingRun
 from sharders.engine.arrays import ProblemArrays, problem_arrays
 from sharders.engine.fill import Greedy, Rule
 from sharders.engine.imbalance_penalty import BALANCE_WEIGHT, exchange_rates, launch_seconds
-from sharders.engine.params import MoveParams
+from sharders.engine.params import MAX_TOGETHER, MoveParams
 from sharders.engine.rank_loads import RankLoads, SearchRows
 from sharders.engine.search_state import SearchState
 from sharders.engine.tables import UNKNOWN, Choices, Move
@@ -66,7 +66,7 @@ class Engine:
         self._rows, self._duration_rows = duration_rows(self.everything, self.arrays.columns)
         self.groups_of = [(1 << len(self.arrays.columns.groups)) - 1]
         """The bits of the groups that plans of every program have."""
-        self.search = self._state(params)
+        self.search = self._state()
         self.run = AnnealingRun(self.search, params)
         self._greedy = Greedy(self.search)
         self._moves_per_program = params.moves_per_program
@@ -293,7 +293,7 @@ class Engine:
         sharded = [key for key in keys if key.sharding_type is not ShardingType.DATA_PARALLEL]
         return self._whole if len(sharded) == len(keys) else self._written(sharded)
 
-    def _state(self, params: MoveParams) -> SearchState:
+    def _state(self) -> SearchState:
         problem, arrays, rows = self.problem, self.arrays, self._rows
         groups, kernels = len(arrays.columns.groups), len(arrays.columns.kernels)
         ranks, tables = problem.topology.world_size, len(problem.workload.tables)
@@ -307,9 +307,9 @@ class Engine:
         every = self._whole.step()
         numbers = np.zeros((search_rows.end, ranks))
         shards = int(np.diff(arrays.tables.first).max())
-        moved = 2 * params.max_together * (shards * NOTED_PER_SHARD + NOTED_PER_TABLE)
+        moved = 2 * MAX_TOGETHER * (shards * NOTED_PER_SHARD + NOTED_PER_TABLE)
         exchanges = rows.num_durations * ranks * problem.topology.local_world_size
-        saved = 2 * params.max_together * shards * SAVED_PER_SHARD + ranks * kernels
+        saved = 2 * MAX_TOGETHER * shards * SAVED_PER_SHARD + ranks * kernels
         plan = PlanState(
             machine=machine(problem.topology),
             rows=rows,

@@ -80,9 +80,9 @@ class LpOptions:
         fits = arrays.of_each_table(fits_alone(problem.groundwork))
         wanted = arrays.of_each_table(fits & arrays.of_types(types)) | arrays.of_types(beside)
         numbers = np.flatnonzero(fits & wanted)
-        ways = arrays.ways.taken(numbers)
-        bounds = OptionFeatures(problem.workload, problem.topology).some(ways)
-        memory, caching = bounds.memory, ways.kernel == KERNELS[ComputeKernel.FUSED_UVM_CACHING]
+        codes = arrays.codes.taken(numbers)
+        bounds = OptionFeatures(problem.workload, problem.topology).some(codes)
+        memory, caching = bounds.memory, codes.kernel == KERNELS[ComputeKernel.FUSED_UVM_CACHING]
         if caching.any():
             memory = np.where(caching, arrays.total_bytes[numbers], memory)
         return cls(problem, numbers, bounds, memory / max(1.0, problem.total_capacity))
@@ -96,7 +96,7 @@ class LpOptions:
     @cached_property
     def kind(self) -> NDArray[np.intp]:
         """Sharding type of every option, by its place in ``TYPES``."""
-        return self.problem.groundwork.arrays.ways.kind[self.numbers]
+        return self.problem.groundwork.arrays.codes.kind[self.numbers]
 
     @property
     def table(self) -> NDArray[np.intp]:
@@ -112,7 +112,7 @@ class LpOptions:
         """Columns of every option's shards."""
         dims = np.array([table.embedding_dim for table in self.problem.workload.tables])
         width: NDArray[np.intp] = dims[self.table]
-        return width // self.problem.groundwork.arrays.ways.num_column_shards[self.numbers]
+        return width // self.problem.groundwork.arrays.codes.num_column_shards[self.numbers]
 
     def some(self, wanted: Mask) -> Mask:
         """Return the options that are wanted; all of a table that would have none."""

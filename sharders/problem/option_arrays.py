@@ -25,7 +25,7 @@ from costmodel.kernels.lookup_shards import KERNELS
 from costmodel.kernels.traffic import BACKWARD_KERNELS
 from costmodel.memory.rank_memory import dense_part_ratio
 from costmodel.memory.storage import shard_bytes
-from costmodel.step.cuts import KINDS, TYPES, Cuts, Ways, cuts_of, factors_of
+from costmodel.step.cuts import KINDS, TYPES, Cuts, OptionCodes, cuts_of, factors_of
 from costmodel.step.loads import ShardLoads, shard_loads
 from costmodel.step.optimizer import replica_update_time
 from sharders.problem.options import TableOption, option_of
@@ -71,7 +71,7 @@ class OptionArrays:
         return np.cumsum([0, *map(len, self.options)])
 
     @cached_property
-    def ways(self) -> Ways:
+    def codes(self) -> OptionCodes:
         """Their tables, types, kernels, column blocks and caches."""
         known: dict[int, Array] = {}  # like tables have the same options
         for own in self.options:
@@ -82,7 +82,7 @@ class OptionArrays:
         kind, kernel, count = numbers[:3].astype(np.intp)
         usual = np.array([each.cache_share for each in self.workload.tables])[table]
         cached = np.where(np.isnan(numbers[3]), usual, numbers[3])
-        return Ways(table, kind, kernel, count, cached)
+        return OptionCodes(table, kind, kernel, count, cached)
 
     def places(self, plan: ShardingPlan) -> Places:
         """Return the option of every table that a plan has; -1: none of these."""
@@ -123,39 +123,39 @@ class OptionArrays:
     def of_each_table(self, wanted: Mask) -> Mask:
         """Return the options that are wanted; all of a table that would have none."""
         has = np.zeros(len(self.options), dtype=bool)
-        has[self.ways.table[wanted]] = True
-        some: Mask = wanted | ~has[self.ways.table]
+        has[self.codes.table[wanted]] = True
+        some: Mask = wanted | ~has[self.codes.table]
         return some
 
     def of_types(self, types: Container[ShardingType]) -> Mask:
         """Return which options are of some sharding types."""
-        wanted: Mask = np.array([kind in types for kind in TYPES])[self.ways.kind]
+        wanted: Mask = np.array([kind in types for kind in TYPES])[self.codes.kind]
         return wanted
 
     @cached_property
     def is_placed(self) -> Mask:
         """Whether the user has said the ranks of each."""
         placed = np.array([bool(table.ranks) for table in self.workload.tables])
-        return placed[self.ways.table] & ~self.of_types(_EVERYWHERE)
+        return placed[self.codes.table] & ~self.of_types(_EVERYWHERE)
 
     @cached_property
     def num_ranks(self) -> Places:
         """How many ranks there are to choose (``TableOption.num_ranks``)."""
         given = self.is_placed | self.of_types(_EVERYWHERE)
-        count: Places = np.where(given, 0, self.ways.num_column_shards)
+        count: Places = np.where(given, 0, self.codes.num_column_shards)
         return count
 
     @cached_property
     def num_shards(self) -> Places:
         """How many shards each makes."""
         blocks = np.array([num_row_blocks(self.topology, kind) for kind in TYPES])
-        shards: Places = blocks[self.ways.kind] * self.ways.num_column_shards
+        shards: Places = blocks[self.codes.kind] * self.codes.num_column_shards
         return shards
 
     @cached_property
     def cuts(self) -> Cuts:
         """Their different shards."""
-        return cuts_of(self.workload, self.topology, self.ways)
+        return cuts_of(self.workload, self.topology, self.codes)
 
     @cached_property
     def held(self) -> Array:
@@ -181,7 +181,7 @@ class OptionArrays:
 
         In the order of the shards.
         """
-        cut = self.cuts.of_way[option]
+        cut = self.cuts.of_option[option]
         own = slice(*self.cuts.first[cut : cut + 2].tolist())
         held, copies = self.held[:, own].T.tolist(), self.cuts.copies[own].tolist()
         return [(HeldBytes(*each), count) for each, count in zip(held, copies, strict=True)]
@@ -200,14 +200,14 @@ class OptionArrays:
         """Return what all shards of every option take, (options,), of what different ones do."""
         cuts = self.cuts
         block = np.add.reduceat(sizes * cuts.copies, cuts.first[:-1])
-        total: Array = block[cuts.of_way] * self.ways.num_column_shards
+        total: Array = block[cuts.of_option] * self.codes.num_column_shards
         return total
 
     @cached_property
     def largest_bytes(self) -> Array:
         """HBM of the largest shard of each."""
         largest = np.maximum.reduceat(self.held[0], self.cuts.first[:-1])
-        each: Array = largest[self.cuts.of_way]
+        each: Array = largest[self.cuts.of_option]
         return each
 
     @cached_property
@@ -223,17 +223,17 @@ class OptionArrays:
         at the slope of the collective's curve around the size a balanced plan would have. No launch
         or link latencies: tables of a group share them.
         """
-        cuts, hardware, ways = self.cuts, self.topology.hardware, self.ways
+        cuts, hardware, codes = self.cuts, self.topology.hardware, self.codes
         first = cuts.first[:-1]
         weighted = cuts.shards.is_weighted[first] > 0
         kernels = 1 + BACKWARD_KERNELS + weighted
         seconds = lookup_time(self.loads.traffic[first], hardware, weighted=weighted)
         lookups = np.maximum(0.0, seconds - kernels * hardware.gpu.kernel_latency)
         per_column = np.array([self._column_times.get(kind, 0.0) for kind in TYPES])
-        load = lookups[cuts.of_way]
-        load += self.loads.columns[first][cuts.of_way] * per_column[ways.kind]
-        replicated = np.flatnonzero(ways.kind == KINDS[ShardingType.DATA_PARALLEL])
-        load[replicated] += self._replica_times()[ways.table[replicated]]
+        load = lookups[cuts.of_option]
+        load += self.loads.columns[first][cuts.of_option] * per_column[codes.kind]
+        replicated = np.flatnonzero(codes.kind == KINDS[ShardingType.DATA_PARALLEL])
+        load[replicated] += self._replica_times()[codes.table[replicated]]
         return load
 
     @cached_property

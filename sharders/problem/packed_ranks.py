@@ -70,7 +70,7 @@ class PackedRanks:
 
     def _blocks_of(self, number: int) -> Blocks:
         option = self.arrays.flat[number]
-        table = self.ground.workload.tables[self.arrays.ways.table[number]]
+        table = self.ground.workload.tables[self.arrays.codes.table[number]]
         sizes = self.ground.option_bytes(table, option)
         held = np.array([(each.total, float(each.host)) for each in sizes])
         kind = option.sharding_type

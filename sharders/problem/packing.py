@@ -125,7 +125,7 @@ class PackingSearch:
 
 def on_hosts(ground: Groundwork) -> Mask:
     """Return which options have their weights in host memory."""
-    hosted: Mask = np.isin(ground.arrays.ways.kernel, [KERNELS[kernel] for kernel in _HOST])
+    hosted: Mask = np.isin(ground.arrays.codes.kernel, [KERNELS[kernel] for kernel in _HOST])
     return hosted
 
 
@@ -156,7 +156,7 @@ def _allowed(ground: Groundwork, wanted: Mask | None = None) -> Iterator[Mask]:
     for num_spilled in dict.fromkeys((1 + np.searchsorted(-held, shares)).tolist()):
         spilled = np.zeros(len(tables), dtype=bool)
         spilled[order[:num_spilled]] = True
-        yield np.where(spilled[arrays.ways.table], on_host, in_hbm)
+        yield np.where(spilled[arrays.codes.table], on_host, in_hbm)
 
 
 class _Packing:

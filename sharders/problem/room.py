@@ -141,7 +141,7 @@ def _check_ranks(ground: Groundwork) -> None:
     fits = fits_alone(ground)
     spares = (arrays.num_ranks > 0) & (arrays.num_shards < len(rooms))
     free = np.zeros(len(ground.workload.tables), dtype=bool)
-    free[arrays.ways.table[fits & spares]] = True
+    free[arrays.codes.table[fits & spares]] = True
     held = np.zeros(len(rooms))
     for index in np.flatnonzero(~free).tolist():
         own = np.flatnonzero(fits[slice(*arrays.begins[index : index + 2])]) + arrays.begins[index]

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machines import flat_curve, machine, topology
 from strategies import Case, cases, fixed_cases, workloads
+from table_options import table_options
 
 from costmodel.bounds.lower_bound import step_time_bound
 from costmodel.bounds.op_times import lines_below
@@ -28,7 +29,7 @@ from costmodel.kernels.collectives import RankGroup, collective_form
 from costmodel.memory.rank_memory import fits
 from costmodel.step.program_timeline import program_timeline
 from costmodel.step.synthesis import program
-from sharders.problem.options import TableOption, make_plan, make_sharding, table_options
+from sharders.problem.options import TableOption, make_plan, make_sharding
 
 SLACK = 1 + 1e-9
 

@@ -11,7 +11,7 @@ from costmodel.bounds.program_cycles import ProgramCycles, step_of
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.engine.objective import Objective
-from costmodel.step.cuts import Ways
+from costmodel.step.cuts import OptionCodes
 from costmodel.step.groups import GroupKey
 from costmodel.step.program_timeline import program_timeline
 from costmodel.step.synthesis import Templates, program
@@ -23,7 +23,7 @@ SLACK = 1 + 1e-9
 def _cycles(case: Case, wanted: list[bool]) -> tuple[ProgramCycles, Vector]:
     """Return the cycles of plans with some of a plan's groups, and the plan's features."""
     workload, ranks, plan = case
-    ways = [
+    codes = [
         (
             place,
             own.sharding_type,
@@ -32,7 +32,7 @@ def _cycles(case: Case, wanted: list[bool]) -> tuple[ProgramCycles, Vector]:
         )
         for place, own in enumerate(plan.table(table.name) for table in workload.tables)
     ]
-    options = OptionFeatures(workload, ranks).some(Ways.of(ways))
+    options = OptionFeatures(workload, ranks).some(OptionCodes.of(codes))
     index = FeatureIndex(options.signature())
     places = index.places(options.kernels)[options.kernel]
     z = np.bincount(places.ravel(), options.values.ravel(), index.size).astype(np.float64)

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from table_options import table_options
 
 from costmodel.base.errors import InputError, PlanMismatchError
 from costmodel.domain.hardware import Device, Topology
@@ -15,7 +16,6 @@ from sharders.problem.options import (
     make_plan,
     make_sharding,
     options_by_name,
-    table_options,
 )
 
 TOPOLOGY = Topology(hardware=example_hardware(), world_size=4, local_world_size=2)

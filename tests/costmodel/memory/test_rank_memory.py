@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_sizes import table_shard_bytes
+from table_options import table_options
 
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import GIB, size_text
@@ -27,7 +28,7 @@ from costmodel.memory.rank_memory import (
 from costmodel.memory.sort_buffers import most_at_hand_bytes
 from costmodel.memory.storage import dense_peak_bytes, fixed_bytes
 from planner.examples import example_hardware, example_workload
-from sharders.problem.options import TableOption, make_plan, make_sharding, option_of, table_options
+from sharders.problem.options import TableOption, make_plan, make_sharding, option_of
 from sharders.problem.sharding_problem import ShardingProblem
 
 TOPOLOGY = Topology(hardware=example_hardware(), world_size=4, local_world_size=2)

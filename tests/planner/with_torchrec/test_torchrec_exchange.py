@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import topology
 from strategies import Case, cases
+from table_options import table_options
 from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, KeyValueParams
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
@@ -27,7 +28,7 @@ from planner.torchrec.exchange import (
     take_torchrec_plan,
     write_torchrec_file,
 )
-from sharders.problem.options import make_plan, make_sharding, table_options
+from sharders.problem.options import make_plan, make_sharding
 
 MODULES = ("", "sparse", "model.sparse_arch.ebc")
 

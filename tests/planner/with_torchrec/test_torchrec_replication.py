@@ -11,6 +11,7 @@ pytest.importorskip("torchrec", reason="torchrec is not installed")
 
 import torch
 from fbgemm_gpu.split_embedding_configs import EmbOptimType
+from table_options import table_options
 from torch.distributed.optim import _apply_optimizer_in_backward as apply_in_backward
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import ParameterConstraints
@@ -30,7 +31,7 @@ from planner.torchrec.replication import (
     unreplicated,
     without_replicas,
 )
-from sharders.problem.options import make_plan, make_sharding, table_options
+from sharders.problem.options import make_plan, make_sharding
 from sharders.problem.sharding_problem import SearchStatus
 
 LAYER = DenseModel(top_mlp=(1,), bottom_mlp=(), num_dense_features=1)

@@ -458,7 +458,7 @@ def test_programs_have_no_large_shards_where_these_make_ranks_uneven() -> None:
     solved = Programs(Engine(asked)).solve(bits(kinds))
     assert solved is not None
     arrays = asked.groundwork.arrays
-    splits = arrays.ways.num_column_shards
+    splits = arrays.codes.num_column_shards
     assert (splits[solved.options] > 1).all()
     whole = splits == 1
     assert (arrays.total_load[whole] <= arrays.total_load[solved.options]).all()  # none costs less

@@ -3,6 +3,7 @@ from random import Random
 
 import pytest
 from machines import machine, topology
+from table_options import table_options
 
 from costmodel.base.units import GIB
 from costmodel.domain.plan import ComputeKernel, ShardingType
@@ -13,7 +14,7 @@ from costmodel.memory.rank_memory import check_memory
 from sharders.baselines.ilp import Ilp
 from sharders.greedy.cost_greedy import CostGreedy
 from sharders.problem.cache_shares import NEARLY_ALL, cache_shares
-from sharders.problem.options import make_sharding, option_of, table_options
+from sharders.problem.options import make_sharding, option_of
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 
 TABLE = EmbeddingTable(

@@ -59,7 +59,7 @@ def test_what_functions_make_is_made_once_for_each_of_them() -> None:
 def test_shards_hold_what_the_arrays_say() -> None:
     made = ground()
     for number, option in enumerate(made.arrays.flat):
-        table = made.workload.tables[made.arrays.ways.table[number]]
+        table = made.workload.tables[made.arrays.codes.table[number]]
         sizes = made.option_bytes(table, option)
         assert sizes is made.option_bytes(table, option)
         assert len(sizes) == option.num_shards(made.topology)

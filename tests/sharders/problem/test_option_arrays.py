@@ -5,13 +5,14 @@ import numpy as np
 from hypothesis import given, settings
 from shard_sizes import table_shard_bytes
 from strategies import Case, cases
+from table_options import table_options
 
 from costmodel.domain.plan import ComputeKernel
 from costmodel.kernels.lookup_shards import LookupShards
 from costmodel.memory.rank_memory import dense_part_ratio
 from costmodel.step.loads import lookup_shard, shard_loads
 from sharders.problem.option_arrays import OptionArrays
-from sharders.problem.options import make_sharding, table_options
+from sharders.problem.options import make_sharding
 
 
 @settings(max_examples=15)
@@ -26,9 +27,9 @@ def test_arrays_have_every_shard_of_every_option(case: Case) -> None:
     ratio = dense_part_ratio(workload, ranks)
     cuts, shards = arrays.cuts, list(pairwise(arrays.cuts.first.tolist()))
     for number, option in enumerate(arrays.flat):
-        table = workload.tables[arrays.ways.table[number]]
+        table = workload.tables[arrays.codes.table[number]]
         sharding = make_sharding(table, ranks, option, (0,) * option.num_ranks)
-        different = np.arange(*shards[cuts.of_way[number]])
+        different = np.arange(*shards[cuts.of_option[number]])
         rows = np.tile(np.repeat(different, cuts.copies[different]), option.num_column_shards)
         assert arrays.num_shards[number] == len(rows) == len(sharding.shards)
         each = [lookup_shard(workload, ranks, table, sharding, one) for one in sharding.shards]

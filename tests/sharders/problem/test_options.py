@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from strategies import Case, cases, fixed_cases
+from table_options import table_options
 
 from costmodel.base.errors import InputError
 from costmodel.domain.hardware import Device, HardwareProfile, Topology
@@ -18,7 +19,6 @@ from sharders.problem.options import (
     option_of,
     options_by_name,
     refusals,
-    table_options,
 )
 
 TABLE = EmbeddingTable(name="t", num_embeddings=100, embedding_dim=64)

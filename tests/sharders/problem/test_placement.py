@@ -104,7 +104,7 @@ def test_sizes_of_options_are_sums_over_all_shards(*, hashed: bool) -> None:
     posed = example_problem(replace(workload, tables=tables), world_size=16, num_nodes=2)
     arrays = posed.groundwork.arrays
     for number, option in enumerate(arrays.flat):
-        table = posed.workload.tables[arrays.ways.table[number]]
+        table = posed.workload.tables[arrays.codes.table[number]]
         expected = [float(size.total) for size in posed.groundwork.option_bytes(table, option)]
         assert arrays.total_bytes[number] == pytest.approx(sum(expected))
         assert arrays.largest_bytes[number] == max(expected)
