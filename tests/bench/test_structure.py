@@ -13,9 +13,6 @@ from bench.structure import (
     step_modules,
 )
 
-STILL_CIRCLES = {"planner.planning.views", "planner.sweeping.sweep_page"}
-"""One module of every circle that is still to be broken: none is to be added."""
-
 
 @pytest.fixture(scope="module")
 def checkout() -> Checkout:
@@ -36,12 +33,8 @@ def test_no_packages_import_each_other(checkout: Checkout) -> None:
 
 
 @pytest.mark.slow
-def test_no_modules_import_each_other_but_in_circles_still_to_be_broken(
-    checkout: Checkout,
-) -> None:
-    circles = module_circles(checkout)
-    assert not [circle for circle in circles if not STILL_CIRCLES & set(circle)]
-    assert {name.partition(".")[0] for circle in circles for name in circle} <= {"planner"}
+def test_no_modules_import_each_other(checkout: Checkout) -> None:
+    assert module_circles(checkout) == []
 
 
 @pytest.mark.slow
