@@ -16,9 +16,9 @@ MOST_TIMES = 16
 LEAST_SHARE = 1 / 16
 """A batch that is smaller than this share of the one asked for is another training run."""
 MOST_NAMED = 4
-"""Of more tables than that it is said how many of the largest they are, if it is those."""
+"""Tables of a change that are named; for more, the message says how many of the largest change."""
 MOST_DROPPED = 64
-"""Of more tables than that none but the smallest are tried without the change."""
+"""Tables of a change that are each tried without it, the smallest first."""
 _KERNELS = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM_CACHING)
 
 Grown: TypeAlias = Callable[[Topology, int, int], Topology]

@@ -23,7 +23,7 @@ MOST_TIME: Seconds = 1.5
 LEAST_TIME: Seconds = 1.5
 """To find all, whatever the limit leaves."""
 MOST_SHARE = 1 / 3
-"""Of the time that is left, to find one."""
+"""Share of the time that is left that finding one change may take."""
 MOST_PAIRS = 3
 """Two changes in one that are named, at most."""
 PACKING_EFFORT = 1000 * ROUND
