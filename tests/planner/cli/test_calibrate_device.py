@@ -26,7 +26,9 @@ def test_nothing_is_measured_that_could_not_be_written(run: Command) -> None:
 
 
 def test_missing_packages_are_named(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "torch" else name)
+    monkeypatch.setattr(
+        "planner.environment.extras.find_spec", lambda name: None if name == "torch" else name
+    )
     done = run("calibrate", "-o", "mine.yaml")
     assert done.code == 5
     assert "torch" in done.err
