@@ -33,6 +33,8 @@ class StepTime:
     step: int
     measured: Seconds
     simulated: Seconds
+    on_host: Seconds | None = None
+    """The same between the host's marks, where the device may take longer."""
 
     @property
     def error(self) -> float:
@@ -53,8 +55,19 @@ class Replay:
 
     @property
     def step_time(self) -> Seconds:
-        """Simulated time of a step on its slowest rank, the mean of all steps."""
-        return _slowest((step.step, step.simulated) for step in self.steps)
+        """Simulated time of a step on its slowest rank, the mean of all steps.
+
+        Where devices fall behind their hosts, ranks do so in different steps: then it is that of
+        the rank whose steps are longest in all.
+        """
+        hosts = _slowest(
+            (each.step, each.simulated if each.on_host is None else each.on_host)
+            for each in self.steps
+        )
+        by_rank: dict[int, list[Seconds]] = defaultdict(list)
+        for each in self.steps:
+            by_rank[each.rank].append(each.simulated)
+        return max(hosts, *(sum(times) / len(times) for times in by_rank.values()))
 
     @property
     def measured_step_time(self) -> Seconds:
@@ -86,9 +99,14 @@ def replay(run: ImportedRun, mode: Mode = Mode.GRAPH) -> Replay:
     return _algorithm1(run) if mode is Mode.ALGORITHM1 else _baseline(run)
 
 
-def replay_graph(run: ImportedRun, graph: ExecutionGraph) -> Replay:
-    """Time a run's graph, or one that was changed but has the same nodes."""
+def replay_graph(run: ImportedRun, graph: ExecutionGraph, now: Timeline | None = None) -> Replay:
+    """Time a run's graph, or one that was changed but has the same nodes.
+
+    A step is what repeats: the host's, or the device's where it falls further behind the host than
+    in ``now``, the timeline of the run as it was. Without that, it is the host's.
+    """
     timeline = simulate(graph, drain=True)
+    times = _step_times(run, timeline, timeline if now is None else now)
     return Replay(
         mode=Mode.GRAPH,
         steps=[
@@ -96,14 +114,44 @@ def replay_graph(run: ImportedRun, graph: ExecutionGraph) -> Replay:
                 rank=mark.rank,
                 step=mark.step,
                 measured=mark.measured,
-                simulated=timeline.ends[mark.end] - timeline.ends[mark.begin],
+                simulated=seconds,
+                on_host=timeline.ends[mark.end] - timeline.ends[mark.begin],
             )
-            for mark in run.marks
+            for mark, seconds in zip(run.marks, times, strict=True)
         ],
         measured_makespan=run.makespan,
         simulated_makespan=max(timeline.ends),
         timeline=timeline,
     )
+
+
+def _step_times(run: ImportedRun, timeline: Timeline, now: Timeline) -> list[Seconds]:
+    """Return the length of every rank's steps, in the order of its marks.
+
+    A step ends with the host's mark, or later: when its last kernel is as far behind the mark as it
+    is in ``now``. It begins with the host's mark, or when the step before it ends.
+    """
+    lasts, usual = _last_kernels(timeline), _last_kernels(now)
+    finished: dict[int, Seconds] = {}
+    times = []
+    for mark in run.marks:
+        begin, end = timeline.ends[mark.begin], timeline.ends[mark.end]
+        step = mark.rank, timeline.graph.nodes[mark.end].step
+        if step in lasts:
+            end = max(end, lasts[step] - max(0.0, usual[step] - now.ends[mark.end]))
+        begin = max(begin, finished.get(mark.rank, begin))
+        finished[mark.rank] = max(begin, end)
+        times.append(finished[mark.rank] - begin)
+    return times
+
+
+def _last_kernels(timeline: Timeline) -> dict[tuple[int, int], Seconds]:
+    """Return when the last kernel ends that a rank's host launches in a step, by both."""
+    lasts: dict[tuple[int, int], Seconds] = defaultdict(float)
+    for node, end in zip(timeline.graph.nodes, timeline.ends, strict=True):
+        if node.kind in DEVICE_KINDS:
+            lasts[node.rank, node.step] = max(lasts[node.rank, node.step], end)
+    return lasts
 
 
 def step_spans(run: ImportedRun, timeline: Timeline) -> list[StepSpan]:

@@ -66,7 +66,7 @@ def replay_report(
         answers=[
             Answer(
                 change=change.text,
-                replay=replay_graph(run, change.graph),
+                replay=replay_graph(run, change.graph, done.timeline),
                 assumptions=change.assumptions,
             )
             for change in changes

@@ -3,7 +3,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from kineto_traces import two_ranks, write_folder
+from kineto_traces import TraceMaker, two_ranks, write_folder
 
 from costmodel.base.errors import InputError, UnknownNameError
 from planner.traces.replay.breakdown import breakdown
@@ -63,6 +63,42 @@ def test_algorithm1_does_not_know_that_the_host_waits(run: ImportedRun) -> None:
 )
 def test_what_if(run: ImportedRun, question: str, step: float) -> None:
     assert step_us(run, question) == pytest.approx(step, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("question", "step"),
+    [
+        ("kernels x1", 100),
+        ("kernels x1.1", 100),
+        ("kernels x5", (20 + 3 * 350) / 3),
+        ("host x0", (10 + 3 * 70) / 3),
+        ("host x0.9", 90),
+    ],
+)
+def test_a_step_is_the_devices_where_it_falls_behind(
+    tmp_path: Path, question: str, step: float
+) -> None:
+    # the host launches a kernel of 70 us every 100 us, and never waits
+    maker = TraceMaker(0, world_size=1)
+    for number in range(3):
+        maker.step(number, 100 * number, 100)
+        maker.launch("volta_sgemm", 100 * number + 10, 100 * number + 20, 70, number + 1)
+    report = replay_report(write_folder(tmp_path / "t", [maker]), questions=[question])
+    assert report.replay.step_time == pytest.approx(100e-6)
+    (answer,) = report.answers
+    assert answer.replay.step_time == pytest.approx(step * 1e-6)
+    assert 3 * answer.replay.step_time <= answer.replay.simulated_makespan * (1 + 1e-9)
+
+
+def test_how_far_a_device_is_behind_as_it_was_is_no_part_of_a_step(tmp_path: Path) -> None:
+    # kernels end 60 us after their steps
+    maker = TraceMaker(0, world_size=1)
+    for number in range(3):
+        maker.step(number, 100 * number, 100)
+        maker.launch("volta_sgemm", 100 * number + 80, 100 * number + 90, 70, number + 1)
+    folder = write_folder(tmp_path / "t", [maker])
+    answers = replay_report(folder, questions=["kernels x1", "kernels x2"]).answers
+    assert [each.replay.step_time for each in answers] == pytest.approx([100e-6, (300 + 150) / 3e6])
 
 
 def test_questions_that_cannot_be_answered(run: ImportedRun) -> None:
