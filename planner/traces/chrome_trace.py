@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from costmodel.base.units import US, Seconds
-from costmodel.step.graph import HOST_THREADS, Node, NodeKind, Resource
+from costmodel.step.graph import HOST_THREADS, Node, NodeKind, Resource, Role
 from costmodel.step.timeline import Timeline
 from planner.files.disk import write_text
 from planner.files.json_text import dump_json
@@ -161,7 +161,8 @@ def _slice(timeline: Timeline, index: int, thread: int) -> Event:
 
 def _shown_name(node: Node) -> str:
     known = node.name.startswith(_KNOWN_NAMES)
-    return node.name if known else _PREFIXES.get(node.kind, "") + node.name
+    product = "gemm: " if node.role is Role.PRODUCT and node.kind is NodeKind.KERNEL else ""
+    return node.name if known else _PREFIXES.get(node.kind, product) + node.name
 
 
 def _args(timeline: Timeline, index: int, thread: int) -> dict[str, Any]:

@@ -33,6 +33,7 @@ _BY_STAGE: Mapping[Stage, Category] = {
     Stage.REDUCE_SCATTER: Category.REDUCE_SCATTER,
     Stage.ALL_GATHER: Category.ALL_GATHER,
 }
+_STAGES = frozenset(Stage)
 _GEMM = ("gemm", "gemv", "cutlass", "splitkreduce", "cublas", "dot_kernel", "wgrad", "dgrad")
 _LOOKUP = ("embedding", "bounds_check_indices")
 _BACKWARD = ("backward", "linearize_index", "_bwd")
@@ -51,26 +52,33 @@ def node_kind(activity: Activity) -> NodeKind:
 
 
 def stage(activity: Activity, scopes: Sequence[str], *, backward: bool) -> Stage:
-    """Return what the time is spent for; ``backward`` tells an autograd thread's launches."""
-    if is_collective(activity):
-        return collective_stage(activity.name)
+    """Return what the time is spent for; ``backward`` tells an autograd thread's launches.
+
+    Traces of `planner simulate` say it.
+    """
+    told = activity.args.get("stage")
+    if isinstance(told, str) and told in _STAGES:
+        return Stage(told)
     if activity.kind != "kernel":
         return Stage.MEMORY_COPY
+    if is_collective(activity):
+        return collective_stage(activity.name)
     name, within = activity.name.lower(), " ".join(scopes).lower()
     if _any(name, _LOOKUP) or _any(within, _IN_LOOKUP):
         backward = backward or _any(name, _BACKWARD)
         return Stage.LOOKUP_BACKWARD if backward else Stage.LOOKUP_FORWARD
     if _any(within, _IN_INPUT_DIST):
         return Stage.INPUT_DIST
-    if _any(within, _IN_OPTIMIZER):
-        return Stage.OPTIMIZER
-    return Stage.DENSE_BACKWARD if backward else Stage.DENSE_FORWARD
+    dense = Stage.DENSE_BACKWARD if backward else Stage.DENSE_FORWARD
+    return Stage.OPTIMIZER if _any(within, _IN_OPTIMIZER) else dense
 
 
 def category(name: str, kind: NodeKind, of: Stage) -> Category:
     """Return the row of a breakdown like Fig. 2 of arXiv 2404.12674, by a kernel's own name."""
     if of in _BY_STAGE:
         return _BY_STAGE[of]
+    if kind is NodeKind.COLLECTIVE:
+        return Category.ALL_TO_ALL  # of ids
     plain = name.lower().replace("fbgemm", "")
     if kind is NodeKind.COPY or _any(plain, _COPIES):
         return Category.MEMORY
@@ -93,6 +101,16 @@ def stream_names(trace: RankTrace) -> Mapping[int, str]:
     for stream in busy:
         names.setdefault(stream, f"stream {stream}")
     return names
+
+
+def says_steps(trace: RankTrace) -> bool:
+    """Whether a trace says the step of every kernel, as `planner simulate` does.
+
+    Hosts launch kernels of a step before the step before has ended.
+    """
+    told = [activity.args.get("step") for activity in trace.activities]
+    numbers = {number for number, _, _ in trace.steps}
+    return all(isinstance(step, int) for step in told) and set(told) == numbers
 
 
 def _any(text: str, parts: Sequence[str]) -> bool:

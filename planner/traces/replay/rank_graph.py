@@ -22,7 +22,7 @@ from planner.traces.kineto_events import (
     is_collective,
     starts_collective,
 )
-from planner.traces.replay.classify import node_kind, stage, stream_names
+from planner.traces.replay.classify import node_kind, says_steps, stage, stream_names
 from planner.traces.replay.crowding import fills_gpu, urgent_streams
 from planner.traces.replay.links import Links
 from planner.traces.replay.matching import Member
@@ -92,6 +92,7 @@ class RankGraph:
         self._host = 0
         """The latest host node."""
         self._step = trace.steps[0][0]
+        self._says_steps = says_steps(trace)
         self._launched: dict[int, list[int]] = defaultdict(list)
         """Device nodes by stream, in launch order."""
         self._node_of: dict[int, int] = {}
@@ -126,11 +127,14 @@ class RankGraph:
         self._add_host(name, NodeKind.HOST, thread, until - self._now, until, role=role)
 
     def _block(self, call: Call, waits_for: Sequence[int], until: Seconds) -> None:
+        self._wait(call.name, call.thread, waits_for, until)
+
+    def _wait(self, name: str, thread: int, waits_for: Sequence[int], until: Seconds) -> None:
         """Let the host wait; the time to return after what it waited for is its own."""
         begin = min(until, max([self._now, *(self._end(index) for index in waits_for)]))
         if begin > self._now:
             self.blocked.append((self._now, begin))
-        self._add_host(call.name, NodeKind.WAIT, call.thread, until - begin, until, waits_for)
+        self._add_host(name, NodeKind.WAIT, thread, until - begin, until, waits_for)
 
     def _add_host(
         self, name: str, kind: NodeKind, thread: int, seconds: Seconds, until: Seconds,
@@ -156,6 +160,9 @@ class RankGraph:
         if mark.begins:
             self._step = mark.number
         what = "begins" if mark.begins else "ends"
+        if self._says_steps and not mark.begins and mark.number == self.trace.steps[-1][0]:
+            # Such a step ends when the last kernel does.
+            self._wait("last kernel", self.trace.main_thread, self._all_before(mark.at), mark.at)
         self._host_until(f"step {mark.number} {what}", self.trace.main_thread, mark.at)
         if mark.begins:
             began[mark.number] = self._host
@@ -221,7 +228,7 @@ class RankGraph:
             launched_by=self._host,
             launch_delay=delay,
             collective=member.collective if member else None,
-            step=self._step,
+            step=activity.args["step"] if self._says_steps else self._step,
             num_bytes=self._links.num_bytes.get((self.trace.rank, index), activity.num_bytes),
             basis=Basis(source=Source.MEASURED),
             fills_gpu=fills_gpu(activity),

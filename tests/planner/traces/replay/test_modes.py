@@ -4,13 +4,20 @@ from random import Random
 
 import pytest
 from kineto_traces import TraceMaker, two_ranks, write_folder
+from machines import machine
+from plans import plan, table, workload
 
 from costmodel.base.errors import InputError, UnknownNameError
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ShardingType
+from costmodel.step.graph import Stage
+from costmodel.step.program_timeline import plan_timeline
 from planner.traces.replay.breakdown import breakdown
 from planner.traces.replay.importing import ImportedRun, load_run
 from planner.traces.replay.modes import Mode, replay, replay_graph
 from planner.traces.replay.replay_report import replay_report
 from planner.traces.replay.what_if import what_if
+from planner.traces.trace_folder import write_traces
 
 TRACES = Path(__file__).parents[4].parent / "shared/data/traces"
 needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason="../shared/data/traces is absent")
@@ -133,6 +140,25 @@ def test_where_the_time_goes(run: ImportedRun) -> None:
     assert [part.category for part in found.stretches] == [
         "host", "gemm", "all-reduce", "other", "host",
     ]  # fmt: skip
+
+
+def test_a_trace_of_our_own_has_the_critical_path_of_its_plan(tmp_path: Path) -> None:
+    work = workload(table("a", dim=128, ids=4000.0), table("b", dim=128, ids=20.0))
+    topology = Topology(hardware=machine(), world_size=2, local_world_size=2)
+    how = {name: (ShardingType.TABLE_WISE, (rank,)) for rank, name in enumerate("ab")}
+    timeline = plan_timeline(work, topology, plan(work, topology, how))
+    write_traces(timeline, tmp_path / "own")
+    done = replay(load_run(tmp_path / "own"))
+    assert done.timeline is not None
+    found = breakdown(done.timeline)
+    assert found.path_time == pytest.approx(timeline.step_time, rel=0.01)
+    told = timeline.breakdown()
+    parts = {part.category.value: part.seconds for part in found.path}
+    assert told[Stage.LOOKUP_BACKWARD] > 0
+    assert parts["embedding backward"] == pytest.approx(told[Stage.LOOKUP_BACKWARD], rel=0.01)
+    # kernels that wait for an all-reduce do not say so
+    assert parts["host"] == pytest.approx(told[Stage.HOST], rel=0.1)
+    assert any("gemm" in stream.busy for stream in found.streams)
 
 
 @pytest.mark.slow
