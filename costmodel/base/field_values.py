@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from costmodel.base.limits import LEAST
+
 _NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 
@@ -40,6 +42,8 @@ def make_plain(record: Any) -> None:  # noqa: ANN401 - any dataclass
     own: Any = type(record)
     for name, kind, is_tuple, may_be_none in _declared(own):
         value = getattr(record, name)
+        if kind is float and type(value) is float and 0 < abs(value) < LEAST:
+            raise ValueError(f"{name} must be 0, or at least {LEAST:g}, got {value:g}")
         if (type(value) is kind and not is_tuple) or (value is None and may_be_none):
             continue
         plain = _entries(name, kind, value) if is_tuple else _converted(name, kind, value)

@@ -316,6 +316,9 @@ class _NodeReader:
         kind = node.tag.removeprefix(_YAML_TAG)
         if kind not in _SCALARS:
             return self._refuse(node, "this tag is not supported")
+        if kind in _NUMBERS and ":" in node.value:
+            hint = "YAML 1.1 reads it in base 60; write one number, or quote it"
+            return self._refuse(node, f"`{node.value[:40]}` is not a number", hint)
         try:
             if kind in _NUMBERS and _PLAIN_NUMBER.fullmatch(node.value):
                 value = _NUMBERS[kind](node.value)  # six times as fast as PyYAML's

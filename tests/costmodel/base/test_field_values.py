@@ -51,6 +51,11 @@ def test_values_become_what_the_field_holds(field: str, given: object, held: obj
         ("num_embeddings", True, "num_embeddings must be a whole number, got True"),
         ("embedding_dim", float("inf"), "embedding_dim must be a whole number, got inf"),
         ("pooling_factor", "3", "pooling_factor must be a number, got '3'"),
+        (
+            "pooling_factor",
+            1e-320,
+            "pooling_factor must be 0, or at least 1e-100, got 9.99989e-321",
+        ),
         ("weighted", 1, "weighted must be true or false, got 1"),
         ("sharding_types", "row_wise", "sharding_types must be a tuple or a list, got 'row_wise'"),
         ("sharding_types", ("any",), r"sharding_types\[0\] must be one of .*, got 'any'"),

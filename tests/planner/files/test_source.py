@@ -81,6 +81,7 @@ def test_aliases_repeat_their_anchor() -> None:
         ("a: b: c\n", ("not YAML: mapping values are not allowed in this context", 1, 5)),
         ("a: 1\n---\nb: 2\n", ("not YAML: but found another document", 2, 1)),
         ("a: 0b_\n", ("cannot read `0b_` as a number", 1, 4)),
+        ("a: 1:30\n", ("`1:30` is not a number", 1, 4)),
         ("\x01", ("not YAML: control characters are not allowed", None, None)),
         ("- " * 9000, ("lists or mappings are nested too deeply", None, None)),
         ("[" * 60 + "]" * 60, ("nested too deeply", 1, MAX_DEPTH + 1)),
