@@ -316,9 +316,6 @@ class _NodeReader:
         kind = node.tag.removeprefix(_YAML_TAG)
         if kind not in _SCALARS:
             return self._refuse(node, "this tag is not supported")
-        if kind in _NUMBERS and ":" in node.value:
-            hint = "YAML 1.1 reads it in base 60; write one number, or quote it"
-            return self._refuse(node, f"`{node.value[:40]}` is not a number", hint)
         try:
             if kind in _NUMBERS and _PLAIN_NUMBER.fullmatch(node.value):
                 value = _NUMBERS[kind](node.value)  # six times as fast as PyYAML's
@@ -326,6 +323,9 @@ class _NodeReader:
                 value = getattr(self._constructor, f"construct_yaml_{kind}")(node)
         except (ValueError, KeyError, IndexError, OverflowError, yaml.YAMLError):
             return self._refuse(node, f"cannot read `{node.value[:40]}` as a number")
+        if kind in _NUMBERS and ":" in node.value:
+            hint = f"YAML reads it in base 60, as {value}; write one number, or quote it"
+            value = self._refuse(node, f"`{node.value[:40]}` is not a number", hint)
         if isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:
             return self._refuse(node, f"{shown(value)} is too large a number")
         return value

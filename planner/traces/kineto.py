@@ -19,6 +19,7 @@ from pathlib import Path
 from costmodel.base.errors import InputError, Problem
 from costmodel.base.units import Seconds
 from planner.show.format import count
+from planner.traces.cycles import Profiled, Round, cycle_rounds
 from planner.traces.kineto_events import (
     CALLS,
     DEVICE,
@@ -63,7 +64,9 @@ class RankTrace:
     cycle: int = 1
     """Which of the profiler's cycles this is,"""
     num_cycles: int = 1
-    """of so many that all processes have (``schedule(repeat=...)``)."""
+    """of so many (``schedule(repeat=...)``)."""
+    left_out: tuple[str, ...] = ()
+    """Files of the process's cycles that not every process has a file of."""
 
     @property
     def start(self) -> Seconds:
@@ -77,6 +80,11 @@ class RankTrace:
         spans += [(call.start, call.end) for call in self.calls]
         spans += [(activity.start, activity.end) for activity in self.activities]
         return min(start for start, _ in spans), max(end for _, end in spans)
+
+    @property
+    def profiled(self) -> Profiled:
+        """What this is a trace of."""
+        return Profiled(steps=frozenset(number for number, _, _ in self.steps), span=self.span)
 
 
 def rank_traces(
@@ -96,12 +104,12 @@ def rank_traces(
     documents = [(name, document) for name, document in found if "nodes" not in document]
     traces, problems = _readable(documents)
     if not problems:
-        found_cycles = _cycles(traces)
-        problems += _overlapping(found_cycles)
-    if not problems:
-        processes = _in_common(found_cycles)
-        problems += _lacking_cycle(processes, cycle)
-        traces = list(_of_one_cycle(processes, cycle))
+        processes = _cycles(traces)
+        problems += _overlapping(processes)
+    if not problems and traces:
+        cycles = cycle_rounds([[each.profiled for each in own] for own in processes])
+        problems += _lacking_cycle(processes, cycles, cycle)
+        traces = traces if problems else list(_of_one_cycle(processes, cycles, cycle))
     problems += _missing(traces) if not problems else []
     if problems or not traces:
         nothing = Problem(message="no profiler traces are in it, only execution traces")
@@ -161,53 +169,41 @@ def _overlapping(processes: Sequence[Sequence[RankTrace]]) -> Iterator[Problem]:
                 yield Problem(message=message, hint="give one of them")
 
 
-def _in_common(processes: Sequence[Sequence[RankTrace]]) -> list[list[RankTrace]]:
-    """Return the cycles that all processes have, in the same places.
-
-    Where all have as many, these are each other's. Otherwise those are that overlap in time: files
-    of some cycles are missing for some processes.
-    """
-    if len(set(map(len, processes))) <= 1:
-        return [list(cycles) for cycles in processes]
-    rounds = []
-    for begin, end in (trace.span for trace in max(processes, key=len)):
-        at_once = [
-            [trace for trace in cycles if trace.span[0] < end and begin < trace.span[1]]
-            for cycles in processes
-        ]
-        if all(at_once):
-            rounds.append([traces[0] for traces in at_once])
-    return [[each[index] for each in rounds] for index in range(len(processes))]
-
-
 def _of_one_cycle(
-    processes: Sequence[Sequence[RankTrace]], cycle: int | None
+    processes: Sequence[Sequence[RankTrace]], cycles: Sequence[Round], cycle: int | None
 ) -> Iterator[RankTrace]:
     """Yield one cycle of every process; ranks that nothing says are numbered in order."""
-    for index, cycles in enumerate(processes):
-        if not cycles:
-            continue  # refused (``_lacking_cycle``)
-        number = min(cycle or len(cycles), len(cycles))
-        trace = cycles[number - 1]
+    common = _in_common(processes, cycles)
+    number = cycle or common[-1]
+    of_some = [each for n, each in enumerate(cycles, 1) if n not in common]
+    for index, traces in enumerate(processes):
+        trace = traces[cycles[number - 1][index]]
         yield replace(
             trace,
             rank=trace.rank if trace.is_named else index,
             cycle=number,
             num_cycles=len(cycles),
+            left_out=tuple(traces[each[index]].source for each in of_some if index in each),
         )
 
 
+def _in_common(processes: Sequence[object], cycles: Sequence[Round]) -> list[int]:
+    """Return the numbers of the cycles that all processes have, from 1 on."""
+    return [n for n, each in enumerate(cycles, 1) if len(each) == len(processes)]
+
+
 def _lacking_cycle(
-    processes: Sequence[Sequence[RankTrace]], cycle: int | None
+    processes: Sequence[object], cycles: Sequence[Round], cycle: int | None
 ) -> Iterator[Problem]:
     """Say where the cycle that was asked for is not, or no cycle is there of all processes."""
-    there = len(processes[0]) if processes else 1
-    if not there:
+    common = _in_common(processes, cycles)
+    if not common:
         message = "the files are of different cycles of the profiler: no two of all ranks overlap"
         yield Problem(message=message, hint="give every rank's file of the same cycle")
-    elif cycle is not None and cycle > there:
-        message = f"there is no cycle {cycle}: the ranks have {count(there, 'cycle')} in common"
-        yield Problem(message=message, hint=f"--cycle has 1 to {there}" if there > 1 else None)
+    elif cycle is not None and cycle not in common:
+        there = f"the ranks have {count(len(common), 'cycle')} in common"
+        shown = listed(common[:MOST_LISTED], len(common))
+        yield Problem(message=f"there is no cycle {cycle}: {there}", hint=f"--cycle has {shown}")
 
 
 def _base(document: Document) -> float:
@@ -291,10 +287,10 @@ def _first_missing(ranks: Sequence[int], size: int) -> list[int]:
     return list(islice((rank for rank in range(size) if rank not in ranks), MOST_LISTED))
 
 
-def listed(numbers: Sequence[int], count: int) -> str:
-    """Return the first of so many numbers as a text that says how many more there are."""
-    shown = ", ".join(map(str, numbers))
-    return f"{shown}, and {count - len(numbers)} more" if count > len(numbers) else shown
+def listed(some: Sequence[object], count: int) -> str:
+    """Return the first of so many things as a text that says how many more there are."""
+    shown = ", ".join(map(str, some))
+    return f"{shown}, and {count - len(some)} more" if count > len(some) else shown
 
 
 def _rank_trace(name: str, document: Document, index: int, epoch: float) -> RankTrace | None:

@@ -111,9 +111,11 @@ def _lacking(traces: Sequence[RankTrace]) -> Iterator[str]:
     """Say what is not in the traces of some ranks, or is left out, and so not in the run."""
     cycles = max(trace.num_cycles for trace in traces)
     if cycles > 1:
-        chosen = sorted({trace.cycle for trace in traces})
-        which = f"cycle {listed(chosen[:MOST_LISTED], len(chosen))}"
-        yield f"{which} of the {cycles} that a process was profiled in; `--cycle` chooses another"
+        which = f"cycle {traces[0].cycle} of the {cycles} that the job was profiled in"
+        yield f"{which}; `--cycle` chooses another"
+    if files := sorted(file for trace in traces for file in trace.left_out):
+        shown = listed([f"`{file}`" for file in files[:MOST_LISTED]], len(files))
+        yield f"left out, as not every rank has a file of that cycle: {shown}"
     for trace in traces:
         if trace.num_broken:
             broken = count(trace.num_broken, "event")

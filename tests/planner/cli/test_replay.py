@@ -60,7 +60,7 @@ def test_of_several_cycles_one_is_replayed_and_named(run: Command, tmp_path: Pat
         (tmp_path / f"host_1.{number}00.pt.trace.json").write_text(json.dumps(document))
     lines = run("replay", str(tmp_path)).out.splitlines()
     assert lines[0] == "1 rank, 1 step · timed by the planner's simulator"
-    said = "cycle 2 of the 2 that a process was profiled in; `--cycle` chooses another"
+    said = "cycle 2 of the 2 that the job was profiled in; `--cycle` chooses another"
     assert said in lines
     data = run("replay", str(tmp_path), "--cycle", "1", "--json").data
     assert data["steps"][0]["measured_s"] == pytest.approx(4e-4)

@@ -185,25 +185,48 @@ def test_cycles_of_a_process_are_one_rank(tmp_path: Path) -> None:
         rank_traces(found, tmp_path, 4)
 
 
+def in_cycles(folder: Path, ours: tuple[int, ...], theirs: tuple[int, ...]) -> None:
+    """Write cycles of two processes, whose clocks are 50 us apart."""
+    for number in ours:
+        handled(folder, "host01_4242", number, at=1e7 * number)
+    for number in theirs:
+        handled(folder, "host01_4243", number, pid=4243, at=1e7 * number + 50)
+
+
 @pytest.mark.parametrize(
-    ("there", "asked", "steps"),
+    ("ours", "theirs", "asked", "cycle", "of", "left_out"),
     [
-        ((0, 1), None, 11),  # the second cycle of both, though one has no file of the first
-        ((0, 1), 1, 11),
-        ((0,), None, 1),
+        ((0, 1), (1,), None, 2, 2, [1, 0]),
+        ((0, 1), (0,), None, 1, 2, [1, 0]),
+        ((0, 1, 2), (0, 2), None, 3, 3, [1, 0]),
+        ((0, 1, 2), (0, 2), 1, 1, 3, [1, 0]),
+        ((0, 1), (1, 2), None, 2, 3, [1, 1]),
+        ((0, 1), (0, 2), None, 1, 3, [1, 1]),
     ],
 )
-def test_cycles_of_ranks_that_lack_some_are_matched_by_their_times(
-    tmp_path: Path, there: tuple[int, ...], asked: int | None, steps: int
+def test_cycles_that_not_all_ranks_have_are_matched_and_left_out(
+    tmp_path: Path,
+    ours: tuple[int, ...],
+    theirs: tuple[int, ...],
+    asked: int | None,
+    cycle: int,
+    of: int,
+    left_out: list[int],
 ) -> None:
-    # one process has the cycles 0 and 1, the other one the last of ``there``
-    for number in (0, 1):
-        handled(tmp_path, "host01_4242", number, at=1e7 * number)
-    last = there[-1]
-    handled(tmp_path, "host01_4243", last, pid=4243, at=1e7 * last + 50)
+    in_cycles(tmp_path, ours, theirs)
     traces = rank_traces(read_documents(tmp_path), tmp_path, asked)
-    assert [(trace.rank, trace.num_cycles) for trace in traces] == [(0, 1), (1, 1)]
-    assert {trace.steps[0][0] for trace in traces} == {steps}
+    assert [(each.rank, each.cycle, each.num_cycles) for each in traces] == [
+        (0, cycle, of), (1, cycle, of),
+    ]  # fmt: skip
+    assert {each.steps[0][0] for each in traces} == {10 * cycle - 9}
+    assert [len(each.left_out) for each in traces] == left_out
+
+
+def test_a_cycle_that_some_rank_lacks_cannot_be_chosen(tmp_path: Path) -> None:
+    in_cycles(tmp_path, (0, 1, 2), (0, 2))
+    with pytest.raises(InputError, match="no cycle 2: the ranks have 2 cycles in common") as caught:
+        rank_traces(read_documents(tmp_path), tmp_path, 2)
+    assert "--cycle has 1, 3" in str(caught.value.problems)
 
 
 def test_cycles_that_no_two_ranks_share_are_refused(tmp_path: Path) -> None:
