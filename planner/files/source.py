@@ -325,7 +325,7 @@ class _NodeReader:
             return self._refuse(node, f"cannot read `{node.value[:40]}` as a number")
         if kind in _NUMBERS and ":" in node.value:
             hint = f"YAML reads it in base 60, as {value}; write one number, or quote it"
-            value = self._refuse(node, f"`{node.value[:40]}` is not a number", hint)
+            self._refuse(node, f"`{node.value[:40]}` is not a number", hint)
         if isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:
             return self._refuse(node, f"{shown(value)} is too large a number")
         return value
