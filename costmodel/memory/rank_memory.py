@@ -1,9 +1,10 @@
 """Memory of every rank under a plan, against what the GPU has."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from itertools import chain
+from math import inf
 from typing import TypeAlias
 
 from costmodel.base.errors import InfeasibleError
@@ -178,6 +179,22 @@ def could_hold(workload: Workload, topology: Topology) -> bool:
     return has_room and host_bytes_spare(workload, topology) >= 0
 
 
+def least_ranks(workload: Workload, topology: Topology) -> float:
+    """Return how many ranks like the roomiest the tables need at least, by the sum of bytes.
+
+    Replicated tables take of each; infinite where they leave nothing.
+    """
+    copied = whole = 0.0
+    for table in workload.tables:
+        size = least_table_bytes(workload, topology, table)
+        if _is_replicated(workload, table):
+            copied += size / topology.world_size
+        else:
+            whole += size
+    room = usable_bytes(workload, topology) - copied
+    return whole / room if room > 0 else inf
+
+
 def host_bytes_spare(workload: Workload, topology: Topology) -> Bytes:
     """Return what tables that can be nowhere else leave of all host memory; below 0: no room."""
     return topology.num_nodes * host_bytes_usable(topology) - host_bytes_needed(workload)
@@ -248,12 +265,24 @@ def infeasible(
 
 def _too_much(workload: Workload, topology: Topology) -> str:
     room = sum(rank_rooms(workload, topology))
+    if usable_bytes(workload, replace(topology, withheld_bytes=())) <= 0:
+        return _no_room_at_all(workload, topology)
     needed = sum(least_table_bytes(workload, topology, table) for table in workload.tables)
     places = f"{topology.world_size} × {topology.hardware.name}"
     taken, left = _texts(needed, room)
     return (
         f"no plan fits: the tables need {taken}, and {places} "
         f"leave{'s' if topology.world_size == 1 else ''} {left} for them"
+    )
+
+
+def _no_room_at_all(workload: Workload, topology: Topology) -> str:
+    """Return that what every rank holds besides tables does not fit one."""
+    dense, activations = fixed_bytes(workload, topology)
+    rest = activations + dense_peak_bytes(workload, topology)
+    return (
+        f"no plan fits, even without any table: the dense model needs {size_text(dense)} and its "
+        f"activations {size_text(rest)} of each {topology.hardware.name}"
     )
 
 
@@ -361,7 +390,10 @@ def _largest_line(workload: Workload, topology: Topology, place: Place) -> str:
 
 
 def _sizes(workload: Workload, topology: Topology, place: Place) -> list[tuple[str, Bytes]]:
-    """Return every table that takes something there with its bytes, largest first."""
+    """Return every table that takes something there with its bytes in all, largest first."""
     tables = workload.tables
-    sizes = ((each.name, least_table_bytes(workload, topology, each, place)) for each in tables)
-    return sorted((size for size in sizes if size[1]), key=lambda size: -size[1])
+    copies = f" in {topology.world_size} copies" if topology.world_size > 1 else ""
+    names = (f"{each.name}{copies if _is_replicated(workload, each) else ''}" for each in tables)
+    sizes = (least_table_bytes(workload, topology, each, place) for each in tables)
+    named = zip(names, sizes, strict=True)
+    return sorted((size for size in named if size[1]), key=lambda size: -size[1])

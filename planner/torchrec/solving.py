@@ -375,7 +375,7 @@ def _with_reserve(
 def _with_remedies(error: InfeasibleError) -> str:
     """Return the whole error as text, in the words of a training script, not of a command."""
     remedies = [(_in_training(label), text) for label, text in error.remedies]
-    hint = [] if remedies or error.hint is None else [("hint", _in_training(error.hint))]
+    hint = [] if error.hint is None else [("hint", _in_training(error.hint))]
     return "\n".join([
         str(error),
         *(f"{label}: {text}" for label, text in (*error.details, *remedies, *hint)),

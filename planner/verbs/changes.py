@@ -2,13 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from math import ceil
 from typing import TypeAlias
 
 from costmodel.base.limits import MOST_RANKS
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import DataType, EmbeddingTable, Pipeline, Workload
-from costmodel.memory.rank_memory import Place, least_table_bytes
+from costmodel.memory.rank_memory import (
+    Place,
+    host_bytes_needed,
+    host_bytes_usable,
+    least_ranks,
+    least_table_bytes,
+)
 from planner.verbs.topologies import node_count
 
 MOST_TIMES = 16
@@ -114,9 +122,11 @@ Kind: TypeAlias = Callable[[Case], Scale]
 def larger_machine(case: Case) -> Scale:
     """Return full nodes, ever more of them; and then fewer GPUs on as many nodes.
 
-    There are no fewer GPUs than were asked for.
+    There are no fewer GPUs than were asked for, nor fewer than the sum of bytes needs.
     """
     topology, most = case.topology, node_size(case.topology)
+    enough = ceil(min(least_ranks(case.workload, topology), MOST_RANKS + 1) / most)
+    first = max(topology.num_nodes, enough, _least_nodes(case))
 
     def sizes(nodes: int) -> range:
         least = -(-topology.world_size // nodes)
@@ -126,7 +136,8 @@ def larger_machine(case: Case) -> Scale:
         return Scale(steps=len(per_node), make=lambda step: _machine(nodes * per_node[step], nodes))
 
     last = min(MOST_TIMES * topology.num_nodes, MOST_RANKS // most)
-    numbers = [each for each in range(topology.num_nodes, last + 1) if sizes(each)]
+    first = min(first, max(last, topology.num_nodes))
+    numbers = [each for each in range(first, last + 1) if sizes(each)]
     return Scale(
         steps=len(numbers),
         make=lambda step: _machine(numbers[step] * most, numbers[step]),
@@ -138,8 +149,16 @@ def larger_machine(case: Case) -> Scale:
 def more_nodes(case: Case) -> Scale:
     """Return as many GPUs on ever more nodes."""
     gpus, nodes = case.topology.world_size, case.topology.num_nodes
-    numbers = [each for each in range(nodes + 1, gpus + 1) if gpus % each == 0]
+    if least_ranks(case.workload, case.topology) > gpus:
+        return Scale(steps=0, make=lambda step: _machine(gpus, step))
+    first = max(nodes + 1, min(_least_nodes(case), gpus))
+    numbers = [each for each in range(first, gpus + 1) if gpus % each == 0]
     return Scale(steps=len(numbers), make=lambda step: _machine(gpus, numbers[step]), grows=False)
+
+
+def _least_nodes(case: Case) -> int:
+    """Return how many nodes have the memory for what can only be in hosts'."""
+    return ceil(host_bytes_needed(case.workload) / max(1.0, host_bytes_usable(case.topology)))
 
 
 def _machine(gpus: int, nodes: int) -> Variant:
@@ -159,12 +178,18 @@ def splitting_pipeline(case: Case) -> Scale:
 
 def free_ranks(case: Case) -> Scale:
     """Return tables that may be on any rank."""
-    return _of_tables(case, "ranks: []", lambda table: replace(table, ranks=()))
+    return _of_tables(
+        case, "ranks: []", lambda table: replace(table, ranks=()) if table.ranks else table
+    )
 
 
 def free_types(case: Case) -> Scale:
     """Return tables of any sharding type."""
-    return _of_tables(case, "sharding_types: []", lambda table: replace(table, sharding_types=()))
+
+    def change(table: EmbeddingTable) -> EmbeddingTable:
+        return replace(table, sharding_types=()) if table.sharding_types else table
+
+    return _of_tables(case, "sharding_types: []", change)
 
 
 def usual_caches(case: Case) -> Scale:
@@ -240,23 +265,24 @@ def _of_tables(case: Case, name: str, change: Callable[[EmbeddingTable], Embeddi
     And then of these without one or another.
     """
     workload, topology = case.workload, case.topology
-    sizes = {
-        each.name: least_table_bytes(workload, topology, each, Place.BOTH)
-        for each in workload.tables
-    }
-    changed = [each.name for each in workload.tables if change(each) != each]
-    order = sorted(changed, key=lambda each: -sizes[each])
+    changed = [each for each in workload.tables if change(each) != each]
+    num_others = len(workload.tables) - len(changed)
+
+    @cache
+    def by_size() -> list[str]:
+        sizes = [least_table_bytes(workload, topology, each, Place.BOTH) for each in changed]
+        order = sorted(range(len(changed)), key=lambda each: -sizes[each])
+        return [changed[each].name for each in order]
 
     def of(names: Sequence[str]) -> Variant:
-        some = frozenset(names)
+        some, order = frozenset(names), by_size()
 
         def apply(given: Case) -> Case:
             tables = (change(each) if each.name in some else each for each in given.workload.tables)
             return given.of(replace(given.workload, tables=tuple(tables)))
 
-        return Variant(
-            name=name, apply=apply, tables=_named([e for e in order if e in some], order)
-        )
+        tables = _named([each for each in order if each in some], order, num_others)
+        return Variant(name=name, apply=apply, tables=tables)
 
     def fewer(needed: Sequence[str], others: Sequence[str]) -> Scale | None:
         """Return the change without the first of some others, and with it."""
@@ -270,12 +296,17 @@ def _of_tables(case: Case, name: str, change: Callable[[EmbeddingTable], Embeddi
         )
 
     def without_some(step: int) -> Scale | None:
-        return fewer([order[step]], order[:step] if step < MOST_DROPPED else ())
+        return fewer([by_size()[step]], by_size()[:step] if step < MOST_DROPPED else ())
 
-    return Scale(steps=len(order), make=lambda step: of(order[: step + 1]), finer=without_some)
+    return Scale(
+        steps=len(changed), make=lambda step: of(by_size()[: step + 1]), finer=without_some
+    )
 
 
-def _named(names: Sequence[str], order: Sequence[str]) -> str:
+def _named(names: Sequence[str], order: Sequence[str], num_others: int) -> str:
+    """Return for which tables a change is, of those that it changes and others that it does not."""
+    if len(names) > MOST_NAMED and len(names) == len(order):
+        return f"for all {len(names)} {'that it changes' if num_others else 'tables'}"
     if len(names) > MOST_NAMED and list(names) == list(order[: len(names)]):
         return f"for the {len(names)} largest that it changes"
     return f"for {' and '.join((', '.join(names[:-1]), names[-1])) if len(names) > 1 else names[0]}"

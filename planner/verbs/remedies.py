@@ -1,6 +1,6 @@
 """Where no plan fits: the smallest change of each kind with which a plan is found."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -9,7 +9,14 @@ import numpy as np
 from costmodel.base.errors import InfeasibleError, PlannerError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
-from costmodel.memory.rank_memory import fits, memory_per_rank, rank_rooms
+from costmodel.memory.rank_memory import (
+    RankMemory,
+    could_hold,
+    fits,
+    host_bytes_usable,
+    memory_per_rank,
+    rank_rooms,
+)
 from planner.search.search import Search
 from planner.show.format import percent
 from planner.verbs.changes import KINDS, WORKLOAD_KINDS, Case, Kind, Scale, Variant
@@ -53,7 +60,7 @@ class Found:
 
     @property
     def effect(self) -> str:
-        """For which tables, and how full the fullest GPU is by the plan."""
+        """For which tables, and how full the fullest GPU is by the plan, or the host if fuller."""
         case = self.case
         memory = memory_per_rank(case.workload, case.topology, self.plan)
         rooms = rank_rooms(case.workload, case.topology)
@@ -64,23 +71,33 @@ class Found:
         told = f"{', '.join(tables)}: " if tables else ""
         untried = "" if self.is_smallest else "; less may do, which was not tried"
         unit = case.topology.hardware.device.unit
-        return f"{told}a plan that fills the fullest {unit} to {percent(full)}{untried}"
+        host = _fullest_host(case, memory)
+        hosts = f" and the fullest host to {percent(host)}" if host > full else ""
+        return f"{told}a plan that fills the fullest {unit} to {percent(full)}{hosts}{untried}"
+
+
+def _fullest_host(case: Case, per_rank: Sequence[RankMemory]) -> float:
+    """Return the share of a node's host memory for tables that they take where it is most."""
+    local = case.topology.local_world_size
+    nodes = (per_rank[first : first + local] for first in range(0, len(per_rank), local))
+    most = max(sum(memory.host for memory in node) for node in nodes)
+    return most / host_bytes_usable(case.topology) if most else 0.0
 
 
 def with_searched(error: InfeasibleError, case: Case, search: Search) -> InfeasibleError:
     """Return an error with the remedies that a plan was found with, the smallest of each kind.
 
     Two changes in one where no single one does; and where none of these do either, a hint that says
-    so.
+    so. What there was no time to try is named.
     """
     now = search.clock()
     began = now if search.began is None else search.began
     until = max(began + search.time_limit, now + LEAST_TIME)
     turns = _Turns(search, until)
-    found = list(_singles(case, turns)) or list(_pairs(case, turns))
+    tried = _Tried(case)
+    found = list(tried.singles(turns)) or list(_pairs(case, turns))
     remedies = tuple((each.name, each.effect) for each in found)
-    hint = error.hint if found else _none_does(case, is_over=turns.is_over)
-    return replace(error, remedies=remedies, hint=hint)
+    return replace(error, remedies=remedies, hint=tried.hint(found, turns) or error.hint)
 
 
 class _Turns:
@@ -103,18 +120,62 @@ class _Turns:
         return lambda: search.max_plans is None and search.clock() > until
 
 
-def _singles(case: Case, turns: _Turns) -> Iterator[Found]:
-    """Yield the smallest change of every kind; kinds may have the same one."""
-    names = set[str]()
-    for number, kind in enumerate(KINDS):
-        found = smallest(case, kind(case), turns.next_of(len(KINDS) + 1 - number))
-        if found is not None and found.name not in names:
-            names.add(found.name)
-            yield found
+class _Tried:
+    """Tries the changes of every kind, and knows which had their turn."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._failed: dict[str, None] = {}
+        """The largest change of each kind that was tried and does not do."""
+        self._untried: dict[str, None] = {}
+
+    def singles(self, turns: _Turns) -> Iterator[Found]:
+        """Yield the smallest change of every kind; kinds may have the same one."""
+        names = set[str]()
+        for number, kind in enumerate(KINDS):
+            is_spent = turns.next_of(len(KINDS) + 1 - number)
+            scale = kind(self._case)
+            steps: list[int] = []
+            found = smallest(self._case, _noted(scale, steps), is_spent)
+            if found is not None and found.name not in names:
+                names.add(found.name)
+                yield found
+            elif found is None and steps:
+                self._failed[scale.make(max(steps)).name] = None
+            last, largest = scale.steps - 1, max(steps, default=-1)
+            if found is None and largest < last:
+                upward = last if scale.grows else largest + 1
+                more = " and more" if upward < last else ""
+                self._untried[scale.make(upward).name + more] = None
+
+    def hint(self, found: list[Found], turns: _Turns) -> str | None:
+        """Return that no change does, and which were tried; and which there was no time to try."""
+        untried = "; ".join(self._untried)
+        if found:
+            enough = "any one of these is enough" if len(found) > 1 else "this is enough"
+            return f"{enough}; there was no time to try {untried}" if untried else None
+        pairs = "" if turns.is_over else ", nor two of them"
+        failed = f"none of these was found to be enough{pairs}: {'; '.join(self._failed)}"
+        late = f"there was no time to try {untried or 'two of them'}; a longer limit leaves more"
+        parts = [failed] if self._failed else []
+        return "; ".join([*parts, late] if untried or turns.is_over else parts)
+
+
+def _noted(scale: Scale, steps: list[int]) -> Scale:
+    """Return a scale that notes the steps that are asked for."""
+
+    def make(step: int) -> Variant:
+        steps.append(step)
+        return scale.make(step)
+
+    return replace(scale, make=make)
 
 
 def _pairs(case: Case, turns: _Turns) -> Iterator[Found]:
-    """Yield a few pairs of changes with which a plan was found."""
+    """Yield a few pairs of changes with which a plan was found.
+
+    The last one keeps the machine, if any such is found.
+    """
     machines = KINDS[: -len(WORKLOAD_KINDS)]
     both = [(first, second) for second in machines for first in WORKLOAD_KINDS]
     both += [
@@ -122,22 +183,17 @@ def _pairs(case: Case, turns: _Turns) -> Iterator[Found]:
         for number, first in enumerate(WORKLOAD_KINDS)
         for second in WORKLOAD_KINDS[number + 1 :]
     ]
-    left = MOST_PAIRS
+    names: set[str] = set()
     for first, second in both:
-        found = smallest_pair(case, first, second, turns.next_of(left + 1))
-        if found is not None:
+        if len(names) == MOST_PAIRS - 1 and second in machines:
+            continue
+        is_spent = turns.next_of(MOST_PAIRS + 1 - len(names))
+        found = None if turns.is_over else smallest_pair(case, first, second, is_spent)
+        if found is not None and found.name not in names:
+            names.add(found.name)
             yield found
-            left -= 1
-        if not left:
+        if turns.is_over or len(names) == MOST_PAIRS:
             return
-
-
-def _none_does(case: Case, *, is_over: bool) -> str:
-    """Return that no change does, and which were tried: the largest of each kind."""
-    scales = [scale for kind in KINDS if (scale := kind(case)).steps]
-    largest = dict.fromkeys(scale.make(scale.steps - 1).name for scale in scales)
-    left = " (there was no time to try all; a longer limit leaves more)" if is_over else ""
-    return f"none of these was found to be enough, nor two of them{left}: {'; '.join(largest)}"
 
 
 def smallest(case: Case, scale: Scale, is_spent: Watch) -> Found | None:
@@ -212,6 +268,8 @@ def smallest_pair(case: Case, first: Kind, second: Kind, is_spent: Watch) -> Fou
 
 def _plan(case: Case, is_spent: Watch) -> ShardingPlan | None:
     """Return a plan that fits; None if none is found with little effort."""
+    if not could_hold(case.workload, case.topology):
+        return None
     try:
         ground = Groundwork(case.workload, case.topology)
         check_room(ground)
@@ -220,9 +278,11 @@ def _plan(case: Case, is_spent: Watch) -> ShardingPlan | None:
     hosted = on_hosts(ground)
     packing = PackingSearch(ground, np.zeros_like(hosted))
     by_size = NUM_WAYS * WAY * len(case.workload.tables)
-    plan = packing.go_on(by_size, lambda: False) or place_by_bytes(ground)
-    if plan is None and hosted.any():
-        plan = PackingSearch(ground, hosted).go_on(by_size, lambda: False)
+    plan = packing.go_on(by_size, is_spent)
+    if plan is None and not is_spent():
+        plan = place_by_bytes(ground)
+    if plan is None and hosted.any() and not is_spent():
+        plan = PackingSearch(ground, hosted).go_on(by_size, is_spent)
     if plan is None and not is_spent():
         plan = packing.go_on(PACKING_EFFORT, is_spent)
     fitting = plan is not None and fits(case.workload, case.topology, plan)

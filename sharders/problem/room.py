@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from costmodel.base.arrays import Array, Mask
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Bytes, size_texts
+from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.memory.rank_memory import Place, host_reserve_text, infeasible, least_table_bytes
 from sharders.problem.groundwork import Groundwork
@@ -96,9 +97,30 @@ def _least_fitting(ground: Groundwork) -> list[float]:
     least: list[float] = _least_of_fitting(ground, ground.arrays.total_bytes).tolist()
     for table, size in zip(ground.workload.tables, least, strict=True):
         if size == np.inf:
-            free = ground.capacity * max(1, len(table.ranks))
-            raise no_room(ground, table, free)
+            raise _no_shard_fits(ground, table)
     return least
+
+
+def _no_shard_fits(ground: Groundwork, table: EmbeddingTable) -> InfeasibleError:
+    """Return the error for a table of which every option has a shard that fits on no rank."""
+    arrays, index = ground.arrays, ground.arrays.index_of[table.name]
+    least = float(arrays.largest_bytes[slice(*arrays.begins[index : index + 2])].min())
+    free = ground.capacity * max(1, len(table.ranks))
+    whole = least_table_bytes(ground.workload, ground.topology, table)
+    if _exceed_all(ground) or (whole > free and least >= whole):
+        return no_room(ground, table, free)
+    shard, left = size_texts(least, ground.capacity)
+    is_cached = set(table.compute_kernels) == {ComputeKernel.FUSED_UVM_CACHING}
+    cached = (
+        ", its cache included, which is as wide as the widest cached table" if is_cached else ""
+    )
+    narrow = f" of {table.min_shard_dim} columns" if table.min_shard_dim > 4 else ""
+    return infeasible(
+        ground.workload,
+        ground.topology,
+        f"no plan fits: a shard{narrow} of table `{table.name}` needs at least {shard}{cached}, "
+        f"and at most {left} is free on one {ground.topology.hardware.device.unit}",
+    )
 
 
 def _least_of_fitting(ground: Groundwork, sizes: Array) -> Array:
@@ -183,8 +205,7 @@ def no_room(
     where = f"one {topology.hardware.device.unit}"
     if table.ranks:
         where = f"rank {', '.join(map(str, table.ranks))}, where it is to be"
-    total = sum(least_table_bytes(workload, topology, each) for each in workload.tables)
-    if total > ground.total_capacity:
+    if _exceed_all(ground):
         return infeasible(workload, topology)
     needed, left = size_texts(least_table_bytes(workload, topology, table), free)
     hosted = "" if host_free is None else _host_text(ground, table, host_free)
@@ -195,6 +216,13 @@ def no_room(
         f"table `{table.name}` needs {needed}, and at most {left} is free on {where}{hosted}",
         Place.BOTH if hosted else Place.DEVICE,
     )
+
+
+def _exceed_all(ground: Groundwork) -> bool:
+    """Return whether all tables, each whole, are larger than the memory of all ranks."""
+    workload, topology = ground.workload, ground.topology
+    total = sum(least_table_bytes(workload, topology, each) for each in workload.tables)
+    return total > ground.total_capacity
 
 
 def _host_text(ground: Groundwork, table: EmbeddingTable, free: float) -> str:

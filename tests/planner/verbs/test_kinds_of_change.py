@@ -108,6 +108,11 @@ def test_the_largest_of_many_are_not_named_and_others_are() -> None:
     many = tuple(replace(TABLES[0], name=f"t{i}", num_embeddings=90 - i) for i in range(8))
     scale = half_precision(case(workload=replace(WORKLOAD, tables=many)))
     assert scale.make(5).tables == "for the 6 largest that it changes"
+    assert scale.make(7).tables == "for all 8 tables"
+    half = replace(many[0], data_type=DataType.FP16)
+    scale = half_precision(case(workload=replace(WORKLOAD, tables=(half, *many[1:]))))
+    assert scale.make(6).tables == "for all 7 that it changes"
+    scale = half_precision(case(workload=replace(WORKLOAD, tables=many)))
     assert scale.finer(5).make(0).tables == "for t1, t2, t3, t4 and t5"
 
 

@@ -16,7 +16,7 @@ from costmodel.base.units import GIB
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Optimizer, Pipeline, Workload
-from costmodel.memory.rank_memory import host_bytes_usable
+from costmodel.memory.rank_memory import could_hold, host_bytes_usable
 from planner.files.profiles import load_profile
 from planner.search.running import run_sharders
 from planner.search.search import Search
@@ -27,11 +27,13 @@ from planner.verbs.changes import (
     Variant,
     half_precision,
     larger_machine,
+    more_nodes,
     on_gpus,
 )
 from planner.verbs.remedies import Found, smallest, smallest_pair, with_searched
 from sharders.problem.sharding_problem import ShardingProblem
 
+H100 = load_profile("h100-sxm")
 EACH = EmbeddingTable(name="t", num_embeddings=8, embedding_dim=128, pooling_factor=5)
 
 
@@ -80,7 +82,61 @@ def test_what_there_is_no_time_to_try_is_said() -> None:
     stopped = Search(interrupted=lambda: True)
     told = with_searched(InfeasibleError("no plan fits"), case, stopped)
     assert not told.remedies
-    assert "nor two of them (there was no time to try all; a longer limit" in told.hint
+    assert told.hint == (
+        "there was no time to try --gpus 8 and more; compute_kernels: [fused, fused_uvm_caching]; "
+        "data_type: fp16; local_batch_size: 4; a longer limit leaves more"
+    )
+
+
+def test_kinds_without_a_turn_are_named_beside_what_was_found() -> None:
+    case = Case(workload=several(2, 130_000_000), topology=topology(1, hardware=H100))
+    asked = iter([False])
+    search = Search(interrupted=lambda: next(asked, True))
+    told = with_searched(InfeasibleError("no plan fits"), case, search)
+    assert [label for label, _ in told.remedies] == ["--gpus 2"]
+    assert told.hint.startswith("this is enough; there was no time to try compute_kernels: ")
+
+
+def test_two_changes_in_one_are_named_once_and_those_on_the_same_machine_too() -> None:
+    """A second node is that by two kinds; 8 copies and a whole cache need no second one."""
+    copied = replace(EACH, name="d", num_embeddings=150_000_000)
+    put = replace(EACH, name="p", num_embeddings=140_000_000, ranks=(3,))
+    cached = replace(
+        EACH, name="q", num_embeddings=150_000_000, cache_load_factor=1.0,
+        compute_kernels=("fused_uvm_caching",), sharding_types=(ShardingType.TABLE_WISE,),
+    )  # fmt: skip
+    tables = (
+        replace(put, sharding_types=(ShardingType.TABLE_WISE,)),
+        cached,
+        replace(copied, sharding_types=(ShardingType.DATA_PARALLEL,)),
+    )
+    error = refused(Workload(tables=tables, local_batch_size=4096), gpus=8)
+    labels = [label for label, _ in error.remedies]
+    assert len(labels) == len(set(labels))
+    assert "sharding_types: [], cache_load_factor: null" in labels
+    assert dict(error.details)["largest"].startswith("d in 8 copies 1,716.6 GiB    q ")
+
+
+def test_machines_smaller_than_the_sum_are_not_tried() -> None:
+    """5,722 GiB of weights: 80 GPUs of 71.6 GiB; buffers and activations need more."""
+    ranks = Topology(hardware=H100, world_size=64, local_world_size=8)
+    case = Case(workload=several(4000, 3_000_000), topology=ranks)
+    first = larger_machine(case).make(0).apply(case).topology.world_size
+    assert first > 80
+    assert not could_hold(case.workload, case.on(first - 8, first // 8 - 1).topology)
+    hosted = Case(
+        workload=several(9, 2_000_000_000, compute_kernels=("fused_uvm",)),
+        topology=topology(8, hardware=H100),
+    )
+    assert larger_machine(hosted).make(0).name == "--gpus 48 --nodes 6"  # of 1,676 GiB: 8,583
+    assert more_nodes(hosted).make(0).name == "--gpus 8 --nodes 8"
+
+
+def test_how_full_hosts_are_is_said_where_they_are_what_is_short() -> None:
+    """2,384 GiB in hosts of 1,676, by tables of 238: a node takes six of the ten, 85%."""
+    error = refused(several(10, 500_000_000, compute_kernels=("fused_uvm",)), gpus=8)
+    assert "and the fullest host to 85%" in dict(error.remedies)["--gpus 8 --nodes 2"]
+    assert "and the fullest host to 100%" in dict(error.remedies)["data_type: fp16"]
 
 
 def test_tables_that_may_only_be_replicated_may_lie_elsewhere() -> None:
@@ -342,3 +398,38 @@ def test_host_memory_is_told_with_what_is_kept_of_it() -> None:
         caught.value
     )
     assert host_bytes_usable(topology(1, hardware=hosted)) == 90 * GIB
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (
+            # the cache of every shard of columns is as wide as the whole table: 72 GiB of 71.6
+            replace(
+                EACH, num_embeddings=150_000_000, cache_load_factor=1.0, ranks=(0, 1),
+                sharding_types=(ShardingType.COLUMN_WISE,), compute_kernels=("fused_uvm_caching",),
+            ),
+            r"a shard of table `t` needs at least 7\d.\d GiB, its cache included, which is as wide",
+        ),
+        (
+            replace(
+                EACH, num_embeddings=900_000_000, min_shard_dim=64,
+                sharding_types=(ShardingType.COLUMN_WISE,),
+            ),
+            "a shard of 64 columns of table `t` needs at least 21[4-9].* 71.7 GiB is free on one",
+        ),
+    ],
+)  # fmt: skip
+def test_a_table_whose_shards_are_too_large_is_told_by_what_they_are(
+    table: EmbeddingTable, message: str
+) -> None:
+    error = refused(Workload(tables=(table,), local_batch_size=64), gpus=8)
+    assert re.search(message, str(error))
+
+
+def test_a_dense_model_that_does_not_fit_is_named() -> None:
+    dense = DenseModel(bottom_mlp=(2**16, 2**16, 128), top_mlp=(2**16, 2**16, 1))
+    small = Workload(tables=(EACH,), dense=dense, local_batch_size=64)
+    error = refused(small, gpus=2, hardware="v100-nvlink")
+    # weights and gradients of 2 x 2^32 and some, 4 bytes each
+    assert re.search(r"even without any table: the dense model needs 64\.\d GiB", str(error))

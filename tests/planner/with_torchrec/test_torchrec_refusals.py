@@ -116,7 +116,7 @@ def test_small_sizes_are_told_in_small_units() -> None:
     model = bags(table("a", rows=50_000))
     with pytest.raises(PlannerError, match=r"the tables need 1\d\.\d MiB, .* leave 1\.\d MiB"):
         IterationTimePlanner(topology, 64, constraints=fused).plan(model, SHARDERS)
-    with pytest.raises(PlannerError, match="h100-sxm leave nothing for them"):
+    with pytest.raises(PlannerError, match="no plan fits, even without any table"):
         IterationTimePlanner(topology, 16_384, constraints=fused).plan(model, SHARDERS)
 
 
