@@ -137,6 +137,8 @@ class _Tried:
             scale = kind(self._case)
             steps: list[int] = []
             found = smallest(self._case, _noted(scale, steps), is_spent)
+            if found is None and is_spent():
+                del steps[-1:]  # which may have been cut short
             if found is not None and found.name not in names:
                 names.add(found.name)
                 yield found
