@@ -16,6 +16,7 @@ Perfetto (ec5d16b1), ``src/trace_processor/importers``: ``json/json_trace_tokeni
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -184,24 +185,47 @@ def _args(timeline: Timeline, index: int, thread: int) -> dict[str, Any]:
 
 
 def _launches(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:
-    """Yield the runtime calls by which tools find a kernel's thread and step: moments, no time.
+    """Yield the calls by which tools find a kernel's thread, step and waits: moments, no time.
 
     As in a profiler's trace, what was launched before the first event has none.
     """
-    for index, node in enumerate(timeline.graph.nodes):
+    nodes = timeline.graph.nodes
+    numbers = count(len(nodes))
+    for index, node in enumerate(nodes):
         if node.launched_by is not None and timeline.ends[node.launched_by] > 0:
-            launcher = timeline.graph.nodes[node.launched_by]
-            copies = node.kind is NodeKind.COPY
-            yield {
-                "ph": "X",
-                "cat": "cuda_runtime",
-                "name": "cudaMemcpyAsync" if copies else "cudaLaunchKernel",
-                "pid": launcher.rank,
-                "tid": threads[launcher.resource],
-                "ts": _us(timeline.ends[node.launched_by]),
-                "dur": 0,
-                "args": {"correlation": index},
-            }
+            launcher = nodes[node.launched_by]
+            where = launcher.rank, threads[launcher.resource], _us(timeline.ends[node.launched_by])
+            for before in node.after:
+                if nodes[before].launched_by is not None and _thread(nodes[before]) != _thread(
+                    node
+                ):
+                    number = {"correlation": next(numbers)}
+                    yield _moment("cuda_runtime", "cudaStreamWaitEvent", where, number)
+                    waited = {
+                        "stream": threads[node.resource],
+                        "wait_on_stream": threads[nodes[before].resource],
+                        "wait_on_cuda_event_record_corr_id": before + 1,
+                    }
+                    yield _moment("cuda_sync", "Stream Wait Event", where, number | waited)
+            name = "cudaMemcpyAsync" if node.kind is NodeKind.COPY else "cudaLaunchKernel"
+            yield _moment("cuda_runtime", name, where, {"correlation": index})
+
+
+def _moment(
+    category: str, name: str, where: tuple[int, int, float], args: Mapping[str, int]
+) -> Event:
+    """Return an event without length on a rank's thread at a time."""
+    rank, thread, at = where
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": rank,
+        "tid": thread,
+        "ts": at,
+        "dur": 0,
+        "args": dict(args),
+    }
 
 
 def _arrows(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:

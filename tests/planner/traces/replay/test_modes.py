@@ -148,16 +148,20 @@ def test_a_trace_of_our_own_has_the_critical_path_of_its_plan(tmp_path: Path) ->
     how = {name: (ShardingType.TABLE_WISE, (rank,)) for rank, name in enumerate("ab")}
     timeline = plan_timeline(work, topology, plan(work, topology, how))
     write_traces(timeline, tmp_path / "own")
-    done = replay(load_run(tmp_path / "own"))
+    run = load_run(tmp_path / "own")
+    assert run.waits.recorded > 0
+    assert run.waits.inferred == 0
+    done = replay(run)
+    assert done.simulated_makespan == pytest.approx(done.measured_makespan, rel=1e-3)
     assert done.timeline is not None
     found = breakdown(done.timeline)
+    # not exactly: the trace does not say which kernels fill the GPU
     assert found.path_time == pytest.approx(timeline.step_time, rel=0.01)
     told = timeline.breakdown()
     parts = {part.category.value: part.seconds for part in found.path}
     assert told[Stage.LOOKUP_BACKWARD] > 0
     assert parts["embedding backward"] == pytest.approx(told[Stage.LOOKUP_BACKWARD], rel=0.01)
-    # kernels that wait for an all-reduce do not say so
-    assert parts["host"] == pytest.approx(told[Stage.HOST], rel=0.1)
+    assert parts["host"] == pytest.approx(told[Stage.HOST], rel=0.05)
     assert any("gemm" in stream.busy for stream in found.streams)
 
 
