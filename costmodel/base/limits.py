@@ -5,7 +5,7 @@ enough that no product of those in use overflows, or keeps a search busy for min
 """
 
 LEAST = 1e-100
-"""Of any number but 0: products of three lose no digits (``float`` does below 2.2e-308)."""
+"""Least number but 0: products of three lose no digits (``float`` does below 2.2e-308)."""
 MOST_RANKS = 4_096
 """GPUs of one job: several times those of the largest published recommendation models."""
 MOST_TABLES = 20_000

@@ -94,7 +94,7 @@ def with_searched(error: InfeasibleError, case: Case, search: Search) -> Infeasi
     began = now if search.began is None else search.began
     until = max(began + search.time_limit, now + LEAST_TIME)
     turns = _Turns(search, until)
-    tried = _Tried(case)
+    tried = _Attempts(case)
     found = list(tried.singles(turns)) or list(_pairs(case, turns))
     remedies = tuple((each.name, each.effect) for each in found)
     return replace(error, remedies=remedies, hint=tried.hint(found, turns) or error.hint)
@@ -120,7 +120,7 @@ class _Turns:
         return lambda: search.max_plans is None and search.clock() > until
 
 
-class _Tried:
+class _Attempts:
     """Tries the changes of every kind, and knows which had their turn."""
 
     def __init__(self, case: Case) -> None:
