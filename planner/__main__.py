@@ -1,4 +1,4 @@
-"""``python -m planner`` and the script ``planner``: Ctrl-C ends them while imports run, too."""
+"""``python -m planner`` and the script ``planner``; Ctrl-C also ends them during imports."""
 
 import sys
 from typing import NoReturn

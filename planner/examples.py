@@ -1,4 +1,4 @@
-"""Made-up machines, workloads and problems: what tests and benches plan when any will do.
+"""Made-up machines, workloads and problems, for tests and benches.
 
 Nothing but the product's own dependencies is needed here; ``planner.testing`` adds pytest.
 """
@@ -65,7 +65,7 @@ def example_hardware(memory_bytes: Bytes = 80 * GIB) -> HardwareProfile:
 def example_workload(
     num_tables: int = 20, *, seed: int = 0, pipeline: Pipeline = Pipeline.SPARSE_DIST
 ) -> Workload:
-    """Return tables of widely different sizes, a few of them unpooled, weighted or shared."""
+    """Return tables of widely different sizes; some are unpooled, weighted or shared."""
     rng = Random(seed)
     tables = tuple(
         EmbeddingTable(
@@ -86,7 +86,7 @@ def example_workload(
 def example_problem(
     workload: Workload, *, world_size: int = 4, num_nodes: int = 1, fill: float = 0.3
 ) -> ShardingProblem:
-    """Return the problem of sharding a workload over GPUs that its tables fill to a share."""
+    """Return the problem of sharding tables that take a share ``fill`` of all GPUs' memory."""
     hardware = example_hardware()
     topology = Topology(
         hardware=hardware, world_size=world_size, local_world_size=world_size // num_nodes

@@ -50,7 +50,7 @@ _PROBLEMS: dict[str, Callable[[], ShardingProblem]] = {
 
 @cache
 def _problem(name: str) -> ShardingProblem:
-    """Return a problem, with what was derived from it for other tests."""
+    """Return the example problem of a name; tests share it."""
     return _PROBLEMS[name]()
 
 
@@ -60,7 +60,7 @@ def _with_a_giant() -> Workload:
 
 
 def _with_fixed_tables() -> Workload:
-    """Return tables of which some are on one rank, two, a node, and all ranks."""
+    """Return tables, some of them fixed to one rank, two ranks, a node, and all ranks."""
     fixed = ((5,), (1, 6), (4, 5, 6, 7), tuple(range(8)), (0,))
     tables = example_workload(12, seed=6).tables
     placed = [replace(table, ranks=ranks) for table, ranks in zip(tables, fixed, strict=False)]
@@ -84,9 +84,9 @@ class SharderContract:
         return self.make_sharder().shard(problem, budget, Random(seed))
 
     def test_result_is_true_and_found_again(self, problem: ShardingProblem) -> None:
-        """Every table is sharded exactly, legally, within memory; the step time is the plan's.
+        """Every table is sharded exactly, legally and in memory; the step time is the plan's.
 
-        The same random state leads to the same plan: nothing else decides.
+        The same random state gives the same plan.
         """
         result = self._result(problem, seed=7)
         check_plan(problem.workload, problem.topology, result.plan)
@@ -97,7 +97,7 @@ class SharderContract:
         assert self._result(problem, seed=7).plan == result.plan
 
     def test_no_worse_than_an_unlucky_random_placement(self) -> None:
-        """The worst of 40 random table-wise placements is no better."""
+        """The plan is no worse than the worst of 40 random table-wise placements."""
         problem = example_problem(example_workload(40, seed=5), fill=0.05)
         times = [_random_step_time(problem, seed) for seed in range(40)]
         assert self._result(problem).step_time <= max(times)
@@ -113,7 +113,7 @@ class SharderContract:
             assert not table.ranks or ranks == table.ranks
 
     def test_stops_when_told(self) -> None:
-        """A spent budget still gives a plan, and no more than a handful are looked at."""
+        """A spent budget still gives a plan, and only a handful of plans are looked at."""
         problem = _problem("4 ranks")
         budget = Budget(should_stop=lambda: True)
         result = self.make_sharder().shard(problem, budget, Random(0))
@@ -121,14 +121,17 @@ class SharderContract:
         assert result.evaluated <= _HANDFUL
 
     def test_respects_the_number_of_evaluations(self) -> None:
-        """No more plans are looked at than the budget allows; if that ends it, it says so."""
+        """No more plans are looked at than the budget allows.
+
+        If that ends the search, it says so.
+        """
         problem = _problem("4 ranks")
         result = self.make_sharder().shard(problem, Budget(max_evaluations=50), Random(0))
         assert result.evaluated <= 50
         assert result.status is not SearchStatus.LIMIT or result.evaluated >= 1
 
     def test_reports_progress(self) -> None:
-        """Reports are in order, and none claims more than the result delivers."""
+        """Reports are in order, and none has a better step than the result."""
         seen: list[Progress] = []
         problem = _problem("4 ranks")
         budget = Budget(max_evaluations=50, report=seen.append)

@@ -1,10 +1,10 @@
-"""Which plan to choose of those found: the shortest step expected, not the shortest predicted.
+"""Choosing a plan among those found, by the shortest expected step.
 
-1. Plans are timed under the same samples of the models' errors (``costmodel.uncertainty``): the
-   best ones found, the baseline's, and what these become on machines that are off by such errors,
-   by annealing on one of them and by descents on all (``planner.decision.robust``).
-2. The shortest mean wins, unless the models cannot tell others from it. Among these
-   ``robust.Preference`` decides: even lookups and memory, headroom, few and wide shards.
+1. The best plans found, the baseline's plan and their improvements are timed under the same samples
+   of the models' errors (``costmodel.uncertainty``). Annealing on one sampled machine and descents
+   on all of them make the improvements (``planner.decision.robust``).
+2. The plan with the shortest mean step wins. Where the models cannot tell others from it,
+   ``robust.Preference`` decides among them: even lookups and memory, headroom, few and wide shards.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,30 +33,31 @@ from planner.search.search import Attempt, Search
 from sharders.problem.sharding_problem import SearchStatus, ShardingProblem
 
 MOST_STARTS = 4
-"""Plans that are made better: those with the shortest mean steps on the sampled machines."""
+"""Largest number of plans that are improved: those with the shortest mean steps."""
 MOST_BEHIND = 1.5
-"""Times the shortest predicted step that theirs may be: to make a plan better gains some percent,
-and the first look at one with collectives of its own takes 10 ms on every machine."""
+"""Plans are improved if their predicted step is at most this multiple of the shortest one."""
 CHOOSING = 0.4
-"""Share of a time limit, in a comparison."""
+"""Share of a sharder's time limit that is spent on choosing, where sharders are compared."""
 INTERPRETED_SAMPLES = 32
-"""Samples under which plans are timed where that is not compiled: 256 take 17 CPU seconds for each
-plan of 26 tables on 128 GPUs."""
+"""Number of error samples under which a plan is timed where the search runs interpreted."""
 MOST_CANDIDATES = 8
 LEAST_CANDIDATES = 4
-"""Plans timed under all samples: as many as there is time for, and the fewest where descents were
-made. Without time for these it is the plan with the shortest predicted step alone."""
+"""Smallest number of plans that are timed under all samples once descents were made. Without time
+for descents, only the plan with the shortest predicted step need be timed."""
 SIMPLEST = "naive"
-"""The sharder of the simplest plan: tables in turn. It is only weighed against what was found."""
+"""The sharder of the simplest plan: it places tables on ranks in turn. The verdict compares the
+chosen plan with it."""
 WHOLE = "lookup_greedy"
-"""The sharder of a plan of whole tables: descents change one table at a time, and do not leave a
-type that all tables have, as its collectives stay until the last one has gone."""
+"""The sharder of a plan of whole tables, from which a descent starts too. A descent that changes
+one table at a time never gets there: collectives of a type cost the same until its last table has
+gone."""
 IMPROVING = "annealing"
-"""The sharder that makes plans better, whosever they were."""
+"""The sharder that improves plans, whichever sharder found them."""
 DOUBT = 0.6
-"""A plan is not faster than another whose odds are less."""
+"""A plan counts as faster than another only if the probability that it is faster reaches this."""
 MOST_LOSS = 0.02
-"""Nor is one equal that is slower by more in the mean, whatever its odds."""
+"""A plan whose mean step is longer by more than this share is not equal to the best plan, whatever
+the odds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,17 +65,17 @@ class Choice:
     """The plan to use, and how sure that is."""
 
     attempt: Attempt
-    """Whose plan it is; ``annealing``'s where another's was made better."""
+    """The chosen plan, and who made it: ``annealing`` where it improved another sharder's plan."""
     confidence: Confidence
     equals: tuple[Attempt, ...]
-    """Candidates that the models cannot tell from it, itself included."""
+    """Candidates that the models cannot tell from the chosen plan, which is one of them."""
     runner_up: Attempt | None
-    """The best plan that was found otherwise."""
+    """The best plan of the other sharders."""
     probability_faster: float | None
-    """That the chosen plan is faster than the runner-up."""
+    """Probability that the chosen plan is faster than the runner-up."""
     samples: StepSamples
     plans: tuple[ShardingPlan, ...]
-    """Those of the samples, the chosen one first."""
+    """The plans timed under the samples, the chosen one first."""
     simplest: Seconds = inf
     """The predicted step of the simplest plan (``SIMPLEST``); infinite where there is none."""
 
@@ -87,7 +88,7 @@ def choose(
     improve: bool = True,
     max_plans: int | None = None,
 ) -> Choice:
-    """Choose among plans, the first of which is what a search that asks no more would return.
+    """Return the plan to use, out of those found, and how sure the choice is.
 
     Parameters
     ----------
@@ -143,10 +144,9 @@ def choose(
 def _candidates(
     found: Sequence[Attempt], ends: Sequence[Attempt], by_others: Sequence[Attempt]
 ) -> list[Attempt]:
-    """Return what to time under all samples, the first of all found first.
+    """Return the plans to time under all samples, the first plan found being the first.
 
-    Among the earliest is the best plan of other sharding types, if any was found: what may turn the
-    choice.
+    The best plan of other sharding types comes early, if there is one: it may turn the choice.
     """
     best = [*ends[:1], *found][0]
     others = [each for each in found if kinds_text(each.found) != kinds_text(best.found)]
@@ -155,9 +155,10 @@ def _candidates(
 
 
 def choosing_time(problem: ShardingProblem, limit: Seconds) -> Seconds:
-    """Return how much of a time limit to choose in, the search having the rest.
+    """Return the seconds of a time limit to spend on choosing; the search has the rest.
 
-    A share where plans can be made better in it; none where that is worth more to the search.
+    It is a share of the limit where plans can be improved in that time, and 0 where the search
+    needs it more.
     """
     share = CHOOSING * limit
     return share if affordable_machines(problem, share) >= LEAST_SCENARIOS else 0.0
@@ -170,6 +171,7 @@ def _choice(
     equal: Sequence[int],
     ends: Sequence[Attempt],
 ) -> Choice:
+    """Return the choice of candidate ``chosen``; ``equal`` has the candidates equal to it."""
     ended = {id(end) for end in ends}
     others = [n for n in range(len(candidates)) if n != chosen and id(candidates[n]) not in ended]
     runner_up = min(others, key=samples.mean, default=None)
@@ -188,13 +190,13 @@ def _choice(
 
 
 def placed(problem: ShardingProblem, sharder: str) -> list[Attempt]:
-    """Return what a greedy makes of the problem; nothing if it finds no room."""
+    """Return the plan of one greedy sharder, as a list of one attempt; empty if no plan fits."""
     made = run_sharder(sharder, problem, Search(), inf)
     return [made] if made.plan else []
 
 
 def _is_equal(samples: StepSamples, means: Sequence[Seconds], best: int, number: int) -> bool:
-    """Return whether a plan cannot be told from the best one."""
+    """Return whether the models cannot tell plan ``number`` from plan ``best``."""
     loss = means[number] / means[best] - 1
     return loss < SAME_STEP or (
         loss < MOST_LOSS and samples.probability_faster(best, number) < DOUBT
@@ -207,7 +209,10 @@ def _timed(
     time_left: Callable[[], Seconds],
     least: int,
 ) -> tuple[list[Attempt], StepSamples]:
-    """Time plans under the samples, while there is time; the first ones in any case."""
+    """Return the candidates timed under all samples, and their steps.
+
+    The first ``least`` candidates are timed in any case, the others while there is time.
+    """
     workload, topology = problem.workload, problem.topology
     draws = Draws.of(topology, INTERPRETED_SAMPLES if interpreted_modules() else NUM_SAMPLES)
     known = known_loads(problem)
@@ -224,7 +229,7 @@ def _timed(
 
 
 def known_loads(problem: ShardingProblem) -> PlanLoads:
-    """Return what shards add to their ranks, with those of the plans that were timed known."""
+    """Return what shards add to their ranks, including the shards of all plans timed so far."""
     objective = problem.objective
     if isinstance(objective, Objective):
         return objective.loads
@@ -232,7 +237,7 @@ def known_loads(problem: ShardingProblem) -> PlanLoads:
 
 
 def _by_mean(robust: RobustSearch, attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Return attempts by the mean step of their plans on the sampled machines, the shortest first.
+    """Return attempts by their plans' mean step on the sampled machines, the shortest first.
 
     Plans with shards that no option has come last.
     """
@@ -240,9 +245,10 @@ def _by_mean(robust: RobustSearch, attempts: Sequence[Attempt]) -> list[Attempt]
 
 
 def _improved(robust: RobustSearch, start: Attempt, problem: ShardingProblem) -> Iterator[Attempt]:
-    """Yield what a plan found becomes, as long as there is time.
+    """Yield improvements of a plan found, as long as there is time.
 
-    The best of where runs of annealing on single machines end, and where a descent from there does.
+    Annealing runs on single machines start from it; the best of their ends and the end of a descent
+    from there are yielded.
     """
     plan = min((start.found, *robust.elsewhere(start.found)), key=robust.mean)
     if plan != start.plan:
@@ -262,7 +268,7 @@ def _with_plan(attempt: Attempt, plan: ShardingPlan, problem: ShardingProblem) -
 
 
 def _distinct(attempts: Sequence[Attempt], first: Attempt) -> list[Attempt]:
-    """Return attempts with plans of their own, a given one first."""
+    """Return attempts without those whose plan an earlier one has; ``first`` comes first."""
     seen: dict[ShardingPlan, Attempt] = {first.found: first}
     for each in attempts:
         for plan in each.plans:

@@ -25,9 +25,9 @@ def confidences(
 def ranked(
     workload: Workload, topology: Topology, plans: Sequence[ShardingPlan]
 ) -> tuple[tuple[int, Confidence], ...]:
-    """Return the numbers of plans by their expected steps, and how sure each is beside the others.
+    """Return (number, confidence) of every plan, those with the shortest expected step first.
 
-    The first one, against which the others have their odds, is the one with the shortest.
+    Odds are against the first of them.
     """
     from costmodel.uncertainty.step_samples import sample_steps
 
@@ -40,9 +40,10 @@ def ranked(
 def probability_faster(
     first: tuple[Workload, Topology, ShardingPlan], second: tuple[Workload, Topology, ShardingPlan]
 ) -> float:
-    """Return how likely the first of two steps is the faster one, also of different workloads.
+    """Return the probability that the first of two steps is the faster one.
 
-    What both have in common is off by the same factors in both.
+    The steps may be of different workloads. Kernels and links that both use are off by the same
+    factors.
     """
     from costmodel.uncertainty.sampling import Draws
     from costmodel.uncertainty.step_samples import sample_steps
@@ -55,7 +56,7 @@ def probability_faster(
 
 
 def confidence_of(samples: "StepSamples", plan: int) -> Confidence:
-    """Return how sure the step of one of some plans is, and its odds against the others."""
+    """Return how sure the step of plan number ``plan`` is, and its odds against the other plans."""
     from costmodel.uncertainty.step_samples import LEVEL
 
     return Confidence(

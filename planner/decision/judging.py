@@ -1,4 +1,4 @@
-"""Finding what a choice rests on: what it was made among, what would turn it, what is free."""
+"""Finding what a choice of a plan rests on: rivals, assumptions that turn it, a free batch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,12 +20,12 @@ ASSUMPTIONS = {
     "lookups": (Cause.LOOKUP, Cause.UPDATE),
     "collectives": (Cause.LATENCY, *INSIDE.values(), *ACROSS.values()),
 }
-"""What is asked of, and the causes that it stands for."""
+"""Assumptions that are varied, by name, with the causes of error that each stands for."""
 FREE = 0.1
-"""A batch is nearly free as long as twice the samples make the step longer by less."""
+"""A batch twice as large is nearly free if it lengthens the step by less than this share."""
 MOST_DOUBLINGS = 4
 MOST_RIVALS = 3
-"""Plans that might be chosen instead: the best ones."""
+"""Largest number of rivals, the best plans that might be chosen instead."""
 
 
 def make_verdict(
@@ -36,7 +36,7 @@ def make_verdict(
     host_time: Seconds,
     time_left: Callable[[], Seconds],
 ) -> PlanVerdict:
-    """Say what a choice rests on.
+    """Return what a choice rests on.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def make_verdict(
         within_bound=choice.simplest / bound - 1 if bound else None,
         host_time=host_time,
         runner_up=None if choice.runner_up is None else choice.runner_up.sharder,
-        runner_up_types=_runner_up_types(choice),
+        runner_up_types=_runner_up_kinds(choice),
         probability_faster=choice.probability_faster,
         ahead=_ahead(choice, means),
         free_batch=_free_batch(problem, choice.plans[0], time_left),
@@ -73,7 +73,10 @@ def make_verdict(
 def narrow_blocks(
     problem: ShardingProblem, plan: ShardingPlan, time_left: Callable[[], Seconds]
 ) -> NarrowBlocks | None:
-    """Time the plan with the narrow blocks of all tables twice as wide; None: there are none."""
+    """Return tables that are cut into narrow blocks, and the step with blocks twice as wide.
+
+    None if no table is, or no time is left.
+    """
     workload, topology = problem.workload, problem.topology
     if time_left() <= 0:
         return None
@@ -89,12 +92,13 @@ def narrow_blocks(
 
 
 def _ahead(choice: Choice, means: Sequence[Seconds]) -> float:
+    """Return by what share the runner-up's mean step is longer; 0: there is no runner-up."""
     if choice.runner_up is None or choice.runner_up.plan is None:
         return 0.0
     return means[choice.plans.index(choice.runner_up.plan)] / means[0] - 1
 
 
-def _runner_up_types(choice: Choice) -> str | None:
+def _runner_up_kinds(choice: Choice) -> str | None:
     if choice.runner_up is None or choice.runner_up.plan is None:
         return None
     kinds = kinds_text(choice.runner_up.plan)
@@ -107,10 +111,10 @@ def deciding(
     means: Sequence[Seconds],
     time_left: Callable[[], Seconds],
 ) -> tuple[Turn | None, int]:
-    """Return the assumption that needs to be off least for another plan to win, if any could.
+    """Return the assumption that would turn the choice soonest, and the number of rivals.
 
-    The first plan is the chosen one; ``means`` are expected steps, by which rivals are ranked:
-    plans of other sharding types. Beside it, how many of them there was time for.
+    The first plan is the chosen one. Rivals are the plans of other sharding types, by their
+    expected steps ``means``. The assumption is None if none of them would turn the choice.
     """
     workload, topology = problem.workload, problem.topology
     errors = error_model(topology, workload.dense.precision)
@@ -147,14 +151,14 @@ def deciding(
 
 
 def _spread(errors: ErrorModel, causes: Sequence[Cause]) -> float:
-    """Return the largest shared spread of some causes; a hundredth where none is known."""
+    """Return the largest shared spread (deviation of the log) of some causes, at least 0.01."""
     return max(0.01, *(errors.spread(cause).shared for cause in causes))
 
 
 def _free_batch(
     problem: ShardingProblem, plan: ShardingPlan, time_left: Callable[[], Seconds]
 ) -> int | None:
-    """Double the batch as long as the plan fits, and the step grows by no more than ``FREE``."""
+    """Return the largest local batch that is nearly free (``FREE``), by doubling; None: none."""
     workload, topology = problem.workload, problem.topology
     if time_left() <= 0:
         return None

@@ -1,4 +1,4 @@
-"""Blocks of few columns: which tables have them, and what wider ones would do."""
+"""Tables that are cut into blocks of few columns, and plans with wider blocks."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,12 +16,12 @@ from costmodel.domain.workload import Workload
 from costmodel.memory.rank_memory import fits
 
 NARROW = 32
-"""Columns below which a shard is narrow: 128 bytes of fp32, one line of cache. TorchRec's
-enumerator makes none below 128 unless told to."""
+"""A shard of fewer columns is narrow: 32 columns of fp32 are 128 bytes, one cache line. TorchRec's
+enumerator makes no shards of fewer than 128 columns unless it is told to."""
 
 
 def has_narrow_shards(workload: Workload, sharding: TableSharding) -> bool:
-    """Return whether a table that is not narrow is cut into blocks that are."""
+    """Return whether a table is cut into narrow blocks although it is not narrow itself."""
     width = workload.table(sharding.table).embedding_dim
     if not sharding.sharding_type.splits_columns:
         return False
@@ -31,9 +31,9 @@ def has_narrow_shards(workload: Workload, sharding: TableSharding) -> bool:
 def with_wider_blocks(
     workload: Workload, topology: Topology, plan: ShardingPlan, narrow: Sequence[TableSharding]
 ) -> ShardingPlan | None:
-    """Return the plan with narrow blocks of some tables twice as wide, on half their ranks.
+    """Return the plan with blocks of ``narrow`` tables twice as wide, on half their ranks.
 
-    None where none of them may be, as the user placed them, or the plan would not fit.
+    None if the user placed them or the plan would not fit.
     """
     wider = {each.table: _wider(workload, plan, each) for each in narrow}
     tables = tuple(wider.get(sharding.table) or sharding for sharding in plan.tables)
@@ -44,7 +44,7 @@ def with_wider_blocks(
 
 
 def _wider(workload: Workload, plan: ShardingPlan, sharding: TableSharding) -> TableSharding | None:
-    """Return a table's sharding with blocks twice as wide; None where there is none."""
+    """Return a table's sharding with blocks twice as wide; None: there is none."""
     table, ranks = workload.table(sharding.table), sharding.block_ranks
     kind, half = sharding.sharding_type, len(ranks) // 2
     if not has_narrow_shards(workload, sharding) or len(ranks) % 2 or table.ranks:
@@ -64,7 +64,7 @@ def on_ranks(
     ranks: Sequence[int],
     sharding_type: ShardingType,
 ) -> TableSharding:
-    """Return a table's sharding of a type on other ranks."""
+    """Return a table's sharding of a given type on given ranks."""
     table, kernel = workload.table(sharding.table), sharding.compute_kernel
     shards = make_shards(
         sharding_type,

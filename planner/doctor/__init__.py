@@ -1,1 +1,1 @@
-"""Is everything there that the planner needs."""
+"""Checks that everything the planner needs is there."""

@@ -1,4 +1,4 @@
-"""Is everything there that the planner needs."""
+"""Checks that everything the planner needs is there."""
 
 import platform
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _NEEDED = {
     "pydantic": "pydantic",
     "highspy": "highspy",
 }
-"""Packages, and the modules that are imported of them."""
+"""Module to import, by package."""
 _OPTIONAL = {
     "torch": ("torch", "torchrec", "calibrating and validating"),
     "torchrec": ("torchrec", "torchrec", "handing plans to TorchRec"),
@@ -31,12 +31,12 @@ _OPTIONAL = {
     "scipy": ("scipy", "inspect", "`inspect`, calibrating and validating"),
     "pyarrow": ("pyarrow", "inspect", "`inspect` of Parquet files"),
 }
-"""Likewise, with the extra that brings them, and what they are for."""
+"""Module, extra that installs it, and use, by package."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing looked at."""
+    """One thing that was checked."""
 
     name: str
     good: bool
@@ -47,7 +47,7 @@ class Check:
 
 
 def checks() -> tuple[Check, ...]:
-    """Look at packages, profiles, sharders and settings."""
+    """Return the checks of packages, profiles, sharders and settings."""
     return (
         Check(name="python", good=True, detail=platform.python_version()),
         *(_needed(name, module) for name, module in _NEEDED.items()),
@@ -60,7 +60,7 @@ def checks() -> tuple[Check, ...]:
 
 
 def _needed(name: str, module: str) -> Check:
-    """Import a package: one that is installed may still be broken."""
+    """Return the check of a package, which is imported: an installed one may be broken."""
     try:
         import_module(module)
         return Check(name=name, good=True, detail=version(name))
@@ -72,7 +72,7 @@ def _needed(name: str, module: str) -> Check:
 
 
 def _optional(name: str, module: str, extra: str, use: str) -> Check:
-    """Look for a package without importing it: torch takes seconds."""
+    """Return the check of a package, which is not imported: torch takes seconds."""
     if find_spec(module) is not None:
         with suppress(PackageNotFoundError):
             return Check(name=name, good=True, needed=False, detail=version(name))

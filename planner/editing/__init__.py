@@ -1,1 +1,1 @@
-"""``open``: a plan changed by hand on a page, each change timed by the objective of searches."""
+"""``open``: a plan changed by hand on a page; searches' objective times each change."""

@@ -6,7 +6,7 @@ from planner.pages.tables import text
 
 
 def edit_page(session: EditSession) -> str:
-    """Return the page; what it shows comes with it, and after each change from the server."""
+    """Return the page with the session's state in it; later states come from the server."""
     report = session.planned.report
     title = f"{report.workload or 'A plan'} on {report.world_size:,} × {report.hardware}"
     return _PAGE.format(

@@ -1,4 +1,4 @@
-"""The server behind the page: this machine only, and only who knows the token of its address."""
+"""The server behind the editing page, for this machine and those who know its token."""
 
 import sys
 from hmac import compare_digest
@@ -16,7 +16,7 @@ from planner.files.json_text import dump_json, load_json
 
 ADDRESS = "127.0.0.1"
 MOST_BYTES = 2**16
-"""The most that a request has: it names a table and a rank."""
+"""Most bytes of a request, which names a table and a rank."""
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
@@ -24,7 +24,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-"""No other site may frame the page, read it or learn its address."""
+"""Headers that keep other sites from framing the page, reading it or learning its address."""
 
 
 class EditServer(ThreadingHTTPServer):
@@ -38,16 +38,16 @@ class EditServer(ThreadingHTTPServer):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """What a request's ``Host`` may say: others come through a name that is not ours."""
+        """The ``Host`` headers that are ours; others come through a foreign name."""
         return (f"{ADDRESS}:{self.server_port}", f"localhost:{self.server_port}")
 
     @property
     def url(self) -> str:
-        """The page's address, with the token that makes it one."""
+        """The page's address, with its token."""
         return f"http://{self.hosts[0]}/{self.token}/"
 
     def answer(self, action: str, asked: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-        """Do what the page asks, and return what it then shows.
+        """Do what the page asks, and return the state that it then shows.
 
         Raises
         ------
@@ -70,7 +70,7 @@ class EditServer(ThreadingHTTPServer):
             return {**self.session.state(), "saved": saved}
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the base's
-        """Say nothing of who hung up before the answer; tell of all else."""
+        """Ignore clients that hung up before the answer; report all other errors."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
@@ -80,7 +80,7 @@ class EditHandler(BaseHTTPRequestHandler):
 
     server: EditServer
     timeout = 30.0
-    """Seconds until who sends less than is announced is no longer waited for."""
+    """Seconds after which a client that sends less than it announced is given up."""
     server_version = "planner"
     sys_version = ""
 
@@ -94,7 +94,7 @@ class EditHandler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.NOT_FOUND, b"", "text/plain")
 
     def do_POST(self) -> None:
-        """Do what is asked, and send what the page then shows."""
+        """Do what is asked, and send the state that the page then shows."""
         length = self.headers.get("Content-Length", "")
         fits = length.isascii() and length.isdigit() and int(length) <= MOST_BYTES
         body = self.rfile.read(int(length)) if fits else b""
@@ -123,7 +123,7 @@ class EditHandler(BaseHTTPRequestHandler):
         )
 
     def _path(self) -> str | None:
-        """Return what follows the token; None: it is not there."""
+        """Return the part of the path after the token; None: the token is wrong."""
         token, slash, rest = self.path.removeprefix("/").partition("/")
         known = compare_digest(token.encode(), self.server.token.encode())
         return rest if known and slash else None
@@ -137,4 +137,4 @@ class EditHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        """Say nothing: the address has the token in it."""
+        """Log nothing: the address has the token in it."""

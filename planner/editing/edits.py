@@ -21,12 +21,12 @@ from planner.verbs.loading import judge
 
 EDITED = "edited by hand"
 _SAME = 5e-4
-"""Change of the step that would be shown as 0.0%."""
+"""Share of the step below which a change is shown as 0.0%."""
 
 
 @dataclass(slots=True)
 class EditSession:
-    """The plans that edits led to, the present one last, and where it is saved."""
+    """The plans that edits led to, the present one last, and the path where it is saved."""
 
     file: PlanFile
     planned: Planned
@@ -74,7 +74,7 @@ class EditSession:
         self._plans.append(plan)
 
     def _fixed_by(self, sharding: TableSharding) -> str:
-        """Return why a table cannot be elsewhere, or nothing."""
+        """Return why a table cannot be moved; empty: it can."""
         kind = sharding.sharding_type
         if self.planned.workload.table(sharding.table).ranks:
             return "its `ranks` say where it is"
@@ -82,7 +82,7 @@ class EditSession:
         return f"{kind}: all ranks have it" if kind.everywhere or one_node else ""
 
     def undo(self) -> None:
-        """Take the last move back, if there is one."""
+        """Go back to the plan before the last move, if there is one."""
         if len(self._plans) > 1:
             self._plans.pop()
 
@@ -91,7 +91,7 @@ class EditSession:
         return self._objective.step_time(self.plan)
 
     def edited(self) -> Planned:
-        """Return the present plan as the file that is saved has it."""
+        """Return the present plan with its report, as it is saved."""
         if len(self._plans) == 1:
             return self.planned
         before = (self.file.sharder or "").removesuffix(EDITED).removesuffix(", ")
@@ -99,7 +99,7 @@ class EditSession:
         return judge(replace(self.file, plan=self.plan, sharder=by))
 
     def save(self) -> Path:
-        """Write the present plan, as a whole or not at all; return where.
+        """Write the present plan, as a whole or not at all, and return the path.
 
         Raises
         ------

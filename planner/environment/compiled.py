@@ -1,4 +1,4 @@
-"""Which modules of the search are compiled: all, where the package was built with a C compiler."""
+"""The modules of the search that are compiled where the package was built with a C compiler."""
 
 from importlib import import_module
 
@@ -21,11 +21,11 @@ MODULES = (
     "sharders.engine.rank_scores",
     "sharders.engine.fill",
 )
-"""Those that have a ``.pxd`` file beside them."""
+"""The modules with a ``.pxd`` file beside them."""
 INTERPRETED = "the search runs interpreted, some hundred times as slowly"
 REMEDY = "install a C compiler, and reinstall shardwise"
 
 
 def interpreted_modules() -> tuple[str, ...]:
-    """Return the modules that run interpreted; none where all is as it should be."""
+    """Return the names of the modules that run interpreted; none in a good build."""
     return tuple(name for name in MODULES if str(import_module(name).__file__).endswith(".py"))

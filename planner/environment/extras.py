@@ -1,4 +1,4 @@
-"""Whether packages of extras are there; asked without importing them."""
+"""Checks that packages of extras are installed, without importing them."""
 
 from importlib.util import find_spec
 
@@ -8,7 +8,7 @@ _TORCHREC = ("torch", "fbgemm_gpu", "torchrec")
 
 
 def require(needed_for: str, extra: str, *packages: str) -> None:
-    """Raise MissingDependencyError unless some packages, which an extra brings, are installed."""
+    """Raise MissingDependencyError unless the packages, which an extra installs, are there."""
     for package in packages:
         if find_spec(package) is None:
             raise MissingDependencyError(package, needed_for, extra)

@@ -1,4 +1,4 @@
-"""What signals do: a command that is told to end keeps what it has, and ends what it started."""
+"""Signals: a command that is told to end keeps what it found and ends what it started."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -10,16 +10,16 @@ from typing import NoReturn
 
 INTERRUPTED = "interrupted; nothing more was written"
 _FAILED_BY = 128
-"""Exit code of a process that a signal ended, less the signal's number, as shells have it."""
+"""Exit code of a process ended by a signal, less the signal's number, as in shells."""
 _ENDING = tuple(
     number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None
 )
-"""Sent by Slurm, Kubernetes and ``timeout``, or as a terminal is closed."""
+"""Signals that ask for the end: Slurm, Kubernetes, ``timeout`` or a closing terminal send them."""
 _ASKING = (signal.SIGINT, *_ENDING)
 
 
 class Terminated(KeyboardInterrupt):
-    """A signal came that asks the process to end; as Ctrl-C it is no error."""
+    """Raised by a signal that asks the process to end; like Ctrl-C, it is not an error."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -27,31 +27,31 @@ class Terminated(KeyboardInterrupt):
 
 
 def interrupted_code(interrupt: BaseException) -> int:
-    """Return what a command exits with that was interrupted, 130 for Ctrl-C, 143 for SIGTERM."""
+    """Return the exit code of an interrupted command: 130 for Ctrl-C, 143 for SIGTERM."""
     number = interrupt.number if isinstance(interrupt, Terminated) else int(signal.SIGINT)
     return _FAILED_BY + number
 
 
 @dataclass(slots=True)
 class Interrupt:
-    """Whether Ctrl-C was pressed, or another signal asked for the end."""
+    """Notes whether Ctrl-C was pressed or another signal asked for the end."""
 
     number: int | None = None
 
     @property
     def happened(self) -> bool:
-        """Whether to end."""
+        """Whether a signal came."""
         return self.number is not None
 
     @property
     def exit_code(self) -> int:
-        """What the command exits with."""
+        """The exit code of the command."""
         return _FAILED_BY + (self.number or 0)
 
 
 @contextmanager
 def raising() -> Iterator[None]:
-    """Let signals that ask for the end raise ``Terminated``, so that everything is cleaned up."""
+    """Raise ``Terminated`` at signals that ask for the end, so that everything is cleaned up."""
     # what is ignored stays so: nohup ignores SIGHUP
     ours = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
     with _handled(_raise, ours):
@@ -60,11 +60,13 @@ def raising() -> Iterator[None]:
 
 @contextmanager
 def interruptible(*, ending: bool = False) -> Iterator[Interrupt]:
-    """Let the first Ctrl-C only be noted, so that the best plan so far is kept; not the second.
+    """Note the first Ctrl-C instead of raising, so that the best plan is kept.
+
+    Raise at the second.
 
     Where Ctrl-C is handled already, or ignored as in a shell's background, nothing changes for it.
-    ``ending``: as Ctrl-C those signals, too, that ask for the end: for commands, not for the
-    programs of others that call us.
+    With ``ending``, signals that ask for the end are noted, too: for commands, not for programs
+    that call us.
     """
     interrupt = Interrupt()
 
@@ -81,9 +83,9 @@ def interruptible(*, ending: bool = False) -> Iterator[Interrupt]:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Hold signals that ask for the end back, while processes are started that are to note them.
+    """Hold back signals that ask for the end, while processes are started that must note them.
 
-    A process that is started has them held back, too, until ``told_by_another``.
+    A started process holds them back, too, until ``told_by_another``.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -100,9 +102,9 @@ def held_back() -> Iterator[None]:
 
 
 def told_by_another() -> Callable[[], bool]:
-    """Let signals only be noted, in a process that another one started; return whether one came.
+    """Note signals, in a process that another one started; return a function: whether one came.
 
-    Ctrl-C, which a terminal sends to both, is that other one's.
+    Ctrl-C, which a terminal sends to both processes, is ignored: the parent handles it.
     """
     asked: list[int] = []
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -123,7 +125,7 @@ def _raise(number: int, frame: FrameType | None) -> NoReturn:
 def _handled(
     handler: Callable[[int, FrameType | None], object], numbers: list[signal.Signals]
 ) -> Iterator[None]:
-    """Handle signals inside; only a process's main thread may."""
+    """Handle signals inside with a function, in a process's main thread."""
     if current_thread() is not main_thread():
         yield
         return

@@ -1,9 +1,9 @@
-"""Processes that this one starts, and the contract that they keep.
+"""Processes that this one starts.
 
 Each imports nothing from the working directory, and ends when this process does, however that ends.
-A *worker* (``started``) does work of ours, and is sent messages and heard through a pipe. It is
-told to end by a signal, which it only notes, so that it can still send what it has.
-A *module* (``python_command``) runs as ``python -m`` runs it.
+A *worker* (``started``) does work of ours and exchanges messages through a pipe. It is told to end
+by a signal, which it only notes, so that it can still send what it has. A *module*
+(``python_command``) runs as ``python -m`` runs it.
 
 ``python -m planner.environment.processes PARENT MODULE ARGUMENT...`` runs a module, and ends when
 the process PARENT does. It is to be run with ``-P``: without, Python looks for modules in the
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
 
 Work: TypeAlias = Callable[[int, Connection, Callable[[], bool]], None]
-"""What a worker does: given its number, the pipe to this process, and whether it is to end."""
+"""A worker's function of its number, the pipe to this process, and a function: whether to end."""
 
 _SAFE_PATH = "PYTHONSAFEPATH"
-"""Has Python leave the working directory out, as ``-P`` does."""
+"""Environment variable with which Python leaves out the working directory, as with ``-P``."""
 _PR_SET_PDEATHSIG = 1
-"""Linux, include/uapi/linux/prctl.h: a signal to get when the parent ends."""
+"""Linux, include/uapi/linux/prctl.h: sets the signal that a process gets when its parent ends."""
 _LOOK_EVERY: Seconds = 1.0
 
 
 class Workers:
-    """Workers that were started, by number."""
+    """Started workers, by number."""
 
     def __init__(self) -> None:
         self._reached: dict[Connection, tuple[int, SpawnProcess]] = {}
 
     @property
     def numbers(self) -> list[int]:
-        """Numbers of all workers, those that have ended included."""
+        """Numbers of all workers, including those that have ended."""
         return [number for number, _ in self._reached.values()]
 
     def send(self, number: int, message: object) -> None:
@@ -60,9 +60,9 @@ class Workers:
         next(end for end, (own, _) in self._reached.items() if own == number).send(message)
 
     def heard(self, numbers: Iterable[int], timeout: Seconds) -> Iterator[tuple[int, object]]:
-        """Yield what some workers send within a time, each at most once, with its number.
+        """Yield (number, message) of workers that send within ``timeout`` seconds, one each.
 
-        What a worker sent that has ended is the ``EOFError`` or ``OSError`` that says so.
+        For a worker that has ended, the message is the ``EOFError`` or ``OSError`` that shows it.
         """
         some = set(numbers)
         ends = [end for end, (number, _) in self._reached.items() if number in some]
@@ -93,7 +93,7 @@ class Workers:
         self._reached[ours] = (number, process)
 
     def end(self, within: Seconds) -> None:
-        """Let all workers end what they are at, but not longer than a time."""
+        """Wait for all workers to end by themselves, at most some seconds."""
         for end in self._reached:
             end.close()
         self.tell_to_end()
@@ -136,7 +136,7 @@ def started(numbers: range, work: Work, otherwise: str) -> Iterator[Workers]:
 
 
 def _begin(work: Work, number: int, parent: int, leader: Connection) -> None:
-    """Do a worker's work, until it is done or nobody hears it any more."""
+    """Do a worker's work until it is done or the pipe is closed."""
     end_with(parent)
     with suppress(EOFError, BrokenPipeError):
         work(number, leader, told_by_another())
@@ -169,11 +169,7 @@ def end_with(parent: int) -> None:
 
 
 def end_now() -> NoReturn:
-    """End this process at once, its work done: nothing is run at exit, nothing is torn down.
-
-    A thread of gloo's that still holds a tensor when the interpreter is torn down aborts the
-    process (torch 2.13, now and then on a loaded machine).
-    """
+    """End this process at once, running nothing at exit."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -196,7 +192,7 @@ def _watch(parent: int) -> None:
 
 
 def main() -> None:
-    """Run the module that the arguments name, as long as the process lives that asked for it."""
+    """Run the module that the arguments name, as long as the process that asked for it lives."""
     parent, module, *arguments = sys.argv[1:]
     end_with(int(parent))
     sys.argv = [module, *arguments]

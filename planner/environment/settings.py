@@ -1,8 +1,8 @@
-"""What was asked for, from flags, environment, project file and user file, in this order.
+"""Settings from flags, environment, project file and user file, in this order.
 
 A setting is looked for in the command's flag, then ``PLANNER_HARDWARE`` and so on, then
-``planner.toml`` in the working directory, then ``planner/config.toml`` in the user's
-configuration directory; if it is nowhere, there is a default.
+``planner.toml`` in the working directory, then ``planner/config.toml`` in the user's configuration
+directory; if it is nowhere, there is a default.
 """
 
 import os
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
 PROJECT_FILE = Path("planner.toml")
 USER_FILE = Path("planner", "config.toml")
-"""Under ``$XDG_CONFIG_HOME``, or ``~/.config``."""
+"""Path of the user's file under ``$XDG_CONFIG_HOME``, or ``~/.config``."""
 DEFAULT_HARDWARE = "h100-sxm"
-"""The profile to predict for where nobody names one."""
+"""The profile to predict for if none is named."""
 MOST_TIME = 1e7
-"""Seconds, some months: a longer search is a mistake."""
+"""Longest time limit, in seconds, some months: a longer one is a mistake."""
 DEFAULT = "default"
-"""The origin of a setting that nobody made."""
+"""Origin of a setting that was not made anywhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Choices that every command shares."""
+    """Choices that all commands share."""
 
     hardware: str = DEFAULT_HARDWARE
     sharder: str = "auto"
     baseline: str | None = None
-    """None: TorchRec's planner, ported."""
+    """None: the port of TorchRec's planner."""
     seed: int = 0
     time_limit: "Seconds" = 10.0
     origins: Mapping[str, str]
-    """Where each came from: ``flag``, an environment variable, a file, or ``default``."""
+    """Origin of each setting: ``flag``, an environment variable, a file, or ``default``."""
 
 
 def parse_time(text: str) -> "Seconds":
@@ -123,7 +123,7 @@ def resolve(
 
 
 def _user_file(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """Return the user's file; nothing where there is no home."""
+    """Return the path of the user's file; nothing where there is no home."""
     from planner.files.disk import user_path
 
     folder = user_path(environment, "XDG_CONFIG_HOME", ".config")
@@ -155,7 +155,10 @@ def _read(path: Path) -> Mapping[str, str]:
 
 
 def _text(name: str, value: object, path: Path) -> str:
-    """Return a setting as flags and variables have it: only texts and numbers are any."""
+    """Return a setting of a file as the text that a flag would have.
+
+    Only texts and numbers are allowed.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import IO, Any
 
 MOST_ENTRIES = 100_000
-"""Files in an archive; torch writes one per tensor."""
+"""Largest number of files in an archive; torch writes one per tensor."""
 LEAST_BOUND = 2**28
 """Bytes that any file may expand to."""
 MOST_TIMES = 100
-"""How many times its size a file may expand to beyond that; ids seldom pack better."""
+"""Factor by which larger files may expand; ids seldom compress better."""
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """An archive whose entries together are of a bounded size."""
+    """An archive whose entries have a bounded size together."""
 
     zipped: zipfile.ZipFile
 
@@ -35,11 +35,11 @@ class Archive:
         return self.zipped.namelist()
 
     def size(self, name: str) -> int:
-        """Return the bytes of an entry."""
+        """Return the bytes of an unpacked entry."""
         return self.zipped.getinfo(name).file_size
 
     def read(self, name: str) -> bytes:
-        """Return an entry, never more of it than the archive says there is.
+        """Return an entry's content, no more than the archive's directory says.
 
         Raises
         ------
@@ -60,12 +60,13 @@ _DAMAGES = (
     zipfile.BadZipFile, EOFError, OSError, zlib.error, lzma.LZMAError, NotImplementedError,
     RuntimeError, OverflowError, UnicodeError,
 )  # fmt: skip
-"""What the standard library raises at archives that are cut off, spoilt, encrypted, or unusual."""
+"""Exceptions of the standard library for archives that are cut off, damaged, encrypted or
+unusual."""
 
 
 @contextmanager
 def open_archive(data: bytes) -> Iterator[Archive]:
-    """Open a zip archive and check what it says about itself.
+    """Open a zip archive, and check the sizes in its directory.
 
     Raises
     ------
@@ -107,7 +108,7 @@ def gunzipped(data: bytes) -> bytes:
 
 
 def check_expanded(size: int, packed: int) -> None:
-    """Raise ValueError where so many packed bytes would expand to too many."""
+    """Raise ValueError if ``packed`` bytes would expand to too many."""
     if size > expansion_bound(packed):
         raise ValueError(
             f"it would expand to more than {expansion_bound(packed):,} bytes; a file of "
@@ -116,12 +117,12 @@ def check_expanded(size: int, packed: int) -> None:
 
 
 def expansion_bound(packed: int) -> int:
-    """Return the bytes that so many packed ones may expand to."""
+    """Return the most bytes that ``packed`` bytes may expand to."""
     return max(LEAST_BOUND, MOST_TIMES * packed)
 
 
 class BoundedStream(io.RawIOBase):
-    """A file that is unpacked as it is read, by its first bytes, and not beyond its bound."""
+    """A file that is unpacked as it is read, up to a bound; its first bytes tell the format."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -133,7 +134,7 @@ class BoundedStream(io.RawIOBase):
         self._stream: IO[bytes] = (known[0] if known else open)(path, "rb")
 
     def readable(self) -> bool:
-        """Return True: that is what it is for."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - what can be written to
@@ -156,9 +157,9 @@ _OPENERS: Mapping[bytes, Any] = {
 
 
 class DamagedError(ValueError):
-    """An archive or a stream is cut off or spoilt."""
+    """An archive or a stream is cut off or damaged."""
 
 
 def damaged(error: Exception) -> DamagedError:
-    """Return what to say where an archive cannot be read."""
+    """Return the error to raise where an archive cannot be read."""
     return DamagedError(f"the file is damaged: {str(error)[:200] or type(error).__name__}")

@@ -1,4 +1,4 @@
-"""Reading and writing files: whole, or not at all, and in words when it does not work."""
+"""Reading and writing files as a whole, with errors in words."""
 
 import errno
 import os
@@ -14,18 +14,18 @@ from costmodel.base.errors import InputError, Problem, suggestion
 from planner.files.standard_output import STDOUT_USED
 
 MOST_TEXT, MOST_BYTES = 2**28, 2**36
-"""Bytes of a text file (20,000 tables on 4,096 ranks take some 100 MB), and of any other."""
+"""Most bytes of a text file (20,000 tables on 4,096 ranks take some 100 MB) and of any other."""
 MOST_STREAMED = 2**30
-"""Bytes of a pipe or a device, which may go on for ever."""
+"""Most bytes of a pipe or a device, which may be endless."""
 _PIECE = 2**20
-"""Bytes that are read at once of those."""
+"""Bytes read at once from a pipe or a device."""
 _TOO_LARGE = "this file is larger than {:,} bytes"
 STANDARD_STREAM = "-"
-"""The name that stands for standard input or output."""
+"""The name of standard input or output."""
 
 
 def source_name(path: str | Path) -> str:
-    """Return what messages call a file."""
+    """Return the name of a file in messages."""
     return "<stdin>" if str(path) == STANDARD_STREAM else str(path)
 
 
@@ -49,7 +49,7 @@ def read_text(path: str | Path) -> str:
 
 
 def read_bytes(path: str | Path, *, most: int = MOST_BYTES) -> bytes:
-    """Return a file's content, or standard input's for ``-``; up to so many bytes.
+    """Return the content of a file, or of standard input for ``-``, of at most ``most`` bytes.
 
     Raises
     ------
@@ -78,9 +78,9 @@ def read_bytes(path: str | Path, *, most: int = MOST_BYTES) -> bytes:
 
 
 def _streamed(file: BinaryIO, path: str | Path, most: int) -> bytes:
-    """Return what a pipe or a device has, which may go on for ever, as /dev/zero does.
+    """Return the bytes of a pipe or a device, which may be endless as /dev/zero is.
 
-    Room for all that it may have is not asked for: no machine need have it.
+    It is read in pieces, so that no memory is needed for more than it has.
     """
     data, most = bytearray(), min(most, MOST_STREAMED)
     while piece := file.read(_PIECE):
@@ -115,7 +115,10 @@ def check_writable(path: str | Path) -> None:
 
 
 def _real(path: str | Path) -> Path:
-    """Return where links lead; that of a pipe, such as ``/dev/stdout``, leads to no name."""
+    """Return the path that links lead to.
+
+    That of a pipe, such as ``/dev/stdout``, leads to no name.
+    """
     given = Path(path)
     is_named = not given.exists() or given.is_file() or given.is_dir()
     return Path(os.path.realpath(path)) if is_named else given
@@ -207,7 +210,7 @@ def _replace(target: Path, data: bytes) -> None:
 
 
 def _mode(target: Path) -> int:
-    """Return the permissions of the old file, or those a new one would get."""
+    """Return the permissions of the old file, or those a new file would get."""
     if target.exists():
         return target.stat().st_mode & 0o777
     mask = os.umask(0)
@@ -224,10 +227,10 @@ def _neighbour(path: Path) -> str | None:
 
 
 def os_reason(error: OSError) -> str:
-    """Return what the system says, as messages have it."""
+    """Return the system's text for an error, as messages have it."""
     return (error.strerror or str(error)).lower()
 
 
 def file_error(path: str | Path, message: str, hint: str | None = None) -> InputError:
-    """Return the error about a file or folder as a whole."""
+    """Return an error about a file or folder as a whole."""
     return InputError(source_name(path), (Problem(message=message, hint=hint),))

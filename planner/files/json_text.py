@@ -1,4 +1,4 @@
-"""JSON of unknown origin, whose numbers and nesting have bounds; and JSON of ours."""
+"""Reading JSON of unknown origin, with bounds on numbers and nesting, and writing JSON."""
 
 import json
 import re
@@ -11,7 +11,7 @@ _LONG_BYTES = re.compile(_LONG.pattern.encode())
 
 
 def load_json(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON
-    """Return what a JSON text says.
+    """Return the data of a JSON text.
 
     Raises
     ------
@@ -34,12 +34,12 @@ def dump_json(
     only_ascii: bool = False,
     sort_keys: bool = False,
 ) -> str:
-    """Return plain data as JSON, as all JSON of ours is made.
+    """Return plain data as JSON text; all JSON of ours is made here.
 
     Raises
     ------
     ValueError
-        A number is none that JSON has (NaN, infinity): a bug of whoever reckoned it.
+        A number is not one of JSON (NaN, infinity): a bug of the code that computed it.
 
     """
     return json.dumps(

@@ -1,4 +1,4 @@
-"""Which of our files a document is: one given for another is named, with what takes it."""
+"""Telling which kind of our files a document is, so that errors name it and the right command."""
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -9,7 +9,7 @@ from planner.files.source import Document
 
 
 class FileKind(Enum):
-    """Files of ours that commands and functions take, by the name they go by."""
+    """Kinds of our files, by the name that messages use."""
 
     PLAN = "plan file"
     PROFILE = "hardware profile"
@@ -27,7 +27,8 @@ _KEYS: Sequence[tuple[FileKind, Mapping[str, type]]] = (
     (FileKind.REPORT, {"schema_version": int, "error": dict}),
     (FileKind.WORKLOAD, {"tables": list}),
 )
-"""Keys that tell a kind, and what they hold; a plan has those of a workload, and comes first."""
+"""Keys and their types by which a kind is known. A plan has a workload's keys, so it comes
+first."""
 
 _TAKEN_BY = {
     FileKind.PLAN: "`planner explain`, `simulate`, `open` and `validate` take plan files, and "
@@ -43,7 +44,7 @@ _TAKEN_BY = {
 
 
 def check_kind(document: Document, wanted: FileKind) -> None:
-    """Raise InputError, with a single problem, where a document is another file of ours."""
+    """Raise InputError if a document is another kind of our files."""
     found = _kind(document.data)
     if found is None or found is wanted:
         return

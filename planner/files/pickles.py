@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 MOST_OPERATIONS = 3_000_000
-"""A plan of 10,000 tables on 128 ranks takes a third of it; so many take seconds."""
+"""Most operations of a pickle, which take seconds; a plan of 10,000 tables on 128 ranks needs a
+third."""
 
 Rebuild: TypeAlias = Callable[..., Any]
 _SIMPLE = (str, int, float, bytes, type(None))
-"""Types of keys: hashing a deep tuple overflows the stack."""
+"""Types that keys may have: hashing a deep tuple overflows the stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +37,16 @@ class Name:
 
 @dataclass(slots=True, eq=False)
 class PickledObject:
-    """An object of a class that is not looked up; what the pickle put into it is all there is."""
+    """An object of a class that is not looked up, with everything that the pickle put into it."""
 
     of: Name
     arguments: tuple[Any, ...] = ()
     state: dict[str, Any] = field(default_factory=dict)
     """Its attributes."""
     entries: dict[Any, Any] = field(default_factory=dict)
-    """What it holds, if it is a mapping."""
+    """The items of a mapping."""
     members: list[Any] = field(default_factory=list)
-    """What it holds, if it is a list or a set."""
+    """The items of a list or a set."""
 
 
 def _no_storages(_: object) -> object:
@@ -89,12 +90,12 @@ def load_pickle(
 
 
 class _PickleReader:
-    """The stack and the memory of a pickle being read."""
+    """The stack and the memo of a pickle being read."""
 
     def __init__(self, rebuild: Mapping[str, Rebuild], persistent: Callable[[Any], Any]) -> None:
         self.stack: list[Any] = []
         self._below: list[list[Any]] = []
-        """Stacks under each mark."""
+        """The stacks under each mark."""
         self._memory: dict[int, Any] = {}
         self._rebuild = rebuild
         self._persistent = persistent
@@ -122,7 +123,7 @@ class _PickleReader:
         return above
 
     def mark(self, _: object) -> None:
-        """Begin a stretch of the stack."""
+        """Begin a new stack above the present one."""
         self._below.append(self.stack)
         self.stack = []
 
@@ -134,25 +135,25 @@ class _PickleReader:
             self.stack = self._below.pop()
 
     def pop_mark(self, _: object) -> None:
-        """Drop a stretch."""
+        """Drop all values above the last mark."""
         self._marked()
 
     def duplicate(self, _: object) -> None:
-        """Take the last value twice."""
+        """Push the last value again."""
         self.stack.append(self.stack[-1])
 
     def make_tuple(self, _: object) -> None:
-        """Make a tuple of a stretch."""
+        """Replace the values above the last mark by a tuple of them."""
         above = self._marked()
         self.stack.append(tuple(above))
 
     def make_list(self, _: object) -> None:
-        """Make a list of a stretch."""
+        """Replace the values above the last mark by a list of them."""
         above = self._marked()
         self.stack.append(above)
 
     def make_dict(self, _: object) -> None:
-        """Make a mapping of a stretch."""
+        """Replace the values above the last mark by a mapping of them."""
         above = self._marked()
         self.stack.append({})
         self._set_items(above)
@@ -163,7 +164,7 @@ class _PickleReader:
         self._extend([value])
 
     def appends(self, _: object) -> None:
-        """Add a stretch to a list."""
+        """Add the values above the last mark to a list."""
         self._extend(self._marked())
 
     def _extend(self, values: list[Any]) -> None:
@@ -177,7 +178,7 @@ class _PickleReader:
         self._set_items(pair)
 
     def set_all(self, _: object) -> None:
-        """Add a stretch of pairs to a mapping."""
+        """Add the pairs above the last mark to a mapping."""
         self._set_items(self._marked())
 
     def _set_items(self, flat: list[Any]) -> None:
@@ -187,29 +188,32 @@ class _PickleReader:
             entries[_as(_SIMPLE, key)] = value
 
     def make_global(self, argument: str) -> None:
-        """Name a class or function."""
+        """Push the name of a class or function."""
         module, _, name = argument.partition(" ")
         self.stack.append(Name(module, name))
 
     def stack_global(self, _: object) -> None:
-        """Name a class or function by the last two values."""
+        """Push the name of a class or function that the last two values give."""
         name, module = self.stack.pop(), self.stack.pop()
         self.stack.append(Name(_as(str, module), _as(str, name)))
 
     def made(self, _: object) -> None:
-        """Make an object from a name and arguments."""
+        """Push an object made from a name and arguments."""
         arguments, of = self.stack.pop(), self.stack.pop()
         made = self._rebuild.get(_as(Name, of).path)
         arguments = _as(tuple, arguments)
         self.stack.append(made(*arguments) if made else PickledObject(of, arguments))
 
     def made_by_name(self, _: object) -> None:
-        """Make an object; arguments by name are left out."""
+        """Push an object made from a name and arguments, leaving out keyword arguments."""
         self.stack.pop()
         self.made(None)
 
     def build(self, _: object) -> None:
-        """Put state into an object; one with slots pickles a pair, the second being those."""
+        """Put state into an object.
+
+        A class with slots pickles a pair, the second being its slots.
+        """
         state = self.stack.pop()
         holder = _as(PickledObject, self.stack[-1])
         for part in state if isinstance(state, tuple) else (state,):
@@ -217,12 +221,12 @@ class _PickleReader:
                 holder.state.update({_as(str, key): value for key, value in part.items()})
 
     def persistent_id(self, _: object) -> None:
-        """Refer to something outside of the pickle."""
+        """Push what stands for something outside of the pickle."""
         self.stack.append(self._persistent(self.stack.pop()))
 
 
 def _as(kind: Any, value: Any) -> Any:  # noqa: ANN401 - a type, or several
-    """Return the value if it is of a type, which what follows needs."""
+    """Return a value if it has a type, as what follows needs; else raise."""
     if not isinstance(value, kind):
         raise ValueError(  # noqa: TRY004 - what a file says, not what a caller does
             f"not readable as data: a {type(value).__name__} in the wrong place"

@@ -1,4 +1,4 @@
-"""Keeping a plan file that nobody asked to overwrite."""
+"""Keeping a plan file from being overwritten by the plan of another workload."""
 
 from pathlib import Path
 
@@ -9,11 +9,11 @@ from planner.files.workload import load_workload
 
 
 def check_same_workload(path: str | Path, workload: Workload | str) -> Workload | str:
-    """Return the workload if what a file holds may be overwritten with a plan for it.
+    """Return the workload if a plan for it may overwrite a file.
 
-    No file, and a plan of a workload of the same name, may be; where one of them has no name of its
-    own, at least half of their tables have to be of the same name. A workload from standard input
-    can be read once only, so what was read is returned.
+    It may if there is no file, or a plan of a workload of the same name. Where one of the two has
+    no name of its own, at least half of their tables must have the same names. A workload from
+    standard input can be read once only, which is why it is returned.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The memory that a plan was made under, where it is not what the plan's profile says."""
+"""The memory that a plan was made under, where it differs from the plan's profile."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,18 +12,18 @@ from planner.files.profiles import load_profile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanMemory:
-    """What ranks and hosts had: by a cap, a reservation, or beside tables planned elsewhere."""
+    """Memory of ranks and hosts, as a cap, a reservation, or tables planned elsewhere left it."""
 
     rank_bytes: Bytes
-    """HBM of a rank, on a CPU its memory; where ranks differ, of the one that has most."""
+    """HBM of a rank (memory, on a CPU); where ranks differ, of the rank that has most."""
     host_bytes: Bytes
     """Memory of a node's host."""
     withheld_bytes: tuple[Bytes, ...] = ()
-    """What each rank lacks of ``rank_bytes``; empty: nothing."""
+    """Bytes that each rank has less than ``rank_bytes``; empty: all have as many."""
 
     @classmethod
     def of(cls, topology: Topology, hardware: str) -> "PlanMemory | None":
-        """Return the memory of a topology; None where the profile of this name says the same."""
+        """Return the memory of a topology; None if it is that of the profile of this name."""
         machine = topology.hardware
         memory = cls(
             rank_bytes=machine.gpu.memory_bytes,
@@ -38,11 +38,11 @@ class PlanMemory:
         return None if memory == plain else memory
 
     def limit(self, hardware: HardwareProfile) -> HardwareProfile:
-        """Return a machine with this memory."""
+        """Return a hardware profile with this memory."""
         gpu = replace(hardware.gpu, memory_bytes=self.rank_bytes)
         return replace(hardware, gpu=gpu, host=replace(hardware.host, memory_bytes=self.host_bytes))
 
     def to_dict(self) -> Mapping[str, Any]:
-        """Return the plan file's entry."""
+        """Return the memory's entry in a plan file."""
         withheld = {"withheld_bytes": list(self.withheld_bytes)} if self.withheld_bytes else {}
         return {"rank_bytes": self.rank_bytes, "host_bytes": self.host_bytes, **withheld}

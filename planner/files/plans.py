@@ -30,33 +30,32 @@ from planner.files.workload import workload_from_document
 from planner.files.workload_text import workload_data
 
 SCHEMA_VERSION = 1
-"""Raised when a reader of today could not read the plan files of tomorrow."""
+"""Version of plan files, raised when today's readers could not read them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFile:
-    """A plan, and all that is needed to predict its step again: the file stands alone."""
+    """A plan, and everything that predicting its step again needs."""
 
     plan: ShardingPlan
     workload: Workload
     hardware: str
     """Name or path of the hardware profile."""
     sharder: str | None = None
-    """Which sharder found the plan."""
+    """The sharder that found the plan."""
     seed: int | None = None
     step_time: Seconds | None = None
-    """As predicted when the plan was made."""
+    """The step predicted when the plan was made."""
     memory: PlanMemory | None = None
     """The memory that the plan was made under; None: the profile's."""
     torchrec: Mapping[str, Any] | None = None
-    """Where in a TorchRec model the tables live, if known (``plan_schema.TorchRecEntry``)."""
+    """Paths of the tables in a TorchRec model, if known (``plan_schema.TorchRecEntry``)."""
 
 
 def load_plan_file(path: str | Path) -> PlanFile:
     """Read a plan file (``-`` is standard input).
 
-    The profile that it names is one by that name, or a file; if there is none from here, one beside
-    the plan file.
+    Its profile may be a name or a file; a file that is not there is looked for beside the plan.
 
     Raises
     ------
@@ -75,7 +74,7 @@ def load_plan_file(path: str | Path) -> PlanFile:
 def load_plan_hardware(file: PlanFile) -> HardwareProfile:
     """Return the profile that a plan file names.
 
-    It may name any file of this machine: of one that is no profile nothing is shown.
+    It may name any file of this machine: if that is not a profile, errors show nothing of it.
 
     Raises
     ------
@@ -96,7 +95,7 @@ def load_plan_hardware(file: PlanFile) -> HardwareProfile:
 
 
 def planned_topology(file: PlanFile) -> Topology:
-    """Return what a plan was made for: its ranks on its profile, with the memory of that time.
+    """Return the ranks that a plan was made for, on its profile, with the memory of that time.
 
     Raises
     ------
@@ -112,7 +111,7 @@ def planned_topology(file: PlanFile) -> Topology:
 
 
 def topology_of(file: PlanFile, hardware: HardwareProfile) -> Topology:
-    """Return the ranks a plan is for, on a machine and with all its memory."""
+    """Return the ranks that a plan is for, on a machine and with all its memory."""
     return Topology(
         hardware=hardware,
         world_size=file.plan.world_size,
@@ -131,7 +130,7 @@ def parse_plan_file(text: str, source: str) -> PlanFile:
 
 
 def dump_plan_file(plan_file: PlanFile) -> dict[str, Any]:
-    """Return the file as plain data; a report may add keys of its own."""
+    """Return a plan file as plain data; a report may add keys of its own."""
     return {
         "schema_version": SCHEMA_VERSION,
         "step_time_s": plan_file.step_time,
@@ -170,7 +169,7 @@ def table_data(table: TableSharding) -> dict[str, Any]:
 
 
 def plan_from_tables(tables: Iterable[Mapping[str, Any]], topology: Topology) -> ShardingPlan:
-    """Return the plan of tables as ``table_data`` writes them; pydantic checks their form."""
+    """Return the plan of tables written by ``table_data``; their form was checked before."""
     from planner.files.plan_schema import TableEntry
 
     return ShardingPlan(
@@ -200,8 +199,8 @@ def _json(value: Any) -> str:  # noqa: ANN401 - plain JSON data
     return dump_json(value)
 
 
-def _said(value: object) -> str:
-    """Return a value as a file has it, also where JSON has no such number (NaN)."""
+def _value_text(value: object) -> str:
+    """Return a value as text of a file, also where JSON has no such number (NaN)."""
     try:
         return dump_json(value)
     except ValueError:
@@ -209,7 +208,7 @@ def _said(value: object) -> str:
 
 
 def _document(text: str, source: str) -> Document:
-    """Read JSON; where a text is none, but another file of ours, the error says which."""
+    """Return the parsed JSON; an error says which other file of ours a text is."""
     try:
         return parse_json(text, source)
     except InputError:
@@ -234,7 +233,7 @@ def _check_is_plan(document: Document) -> None:
             hint="plan files are written by `planner plan`",
         )
     elif repr(given := data.get("schema_version")) != repr(SCHEMA_VERSION):  # nor true, nor 1.0
-        message = f"schema_version is {_said(given)}, and this planner reads {SCHEMA_VERSION}"
+        message = f"schema_version is {_value_text(given)}, and this planner reads {SCHEMA_VERSION}"
         problem = document.problem(message, ("schema_version",), hint="plan again")
     if problem:
         raise InputError(document.source, (problem,), document.text)
@@ -270,7 +269,7 @@ def _plan_file(document: Document, workload: Workload) -> PlanFile:
 
 
 def _check_hardware(document: Document, hardware: str) -> None:
-    """Raise InputError where a plan names a device or a pipe: reading it may never end."""
+    """Raise InputError if a plan names a device or a pipe, which reading may never end."""
     if "\0" in hardware or (Path(hardware).exists() and not Path(hardware).is_file()):
         message = f"`hardware` must be a profile's name or its file, got `{hardware[:80]}`"
         raise InputError(
@@ -349,7 +348,7 @@ def _check_names(plan: ShardingPlan, workload: Workload, source: str) -> None:
 
 
 def _listed(what: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Return what is wrong with which tables, or nothing where there are none."""
+    """Return a problem's name followed by the tables that have it; nothing if none has."""
     shown = ", ".join(f"`{name}`" for name in names[:5])
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return (f"{what}: {shown}{more}",) if names else ()

@@ -1,4 +1,4 @@
-"""A validated profile file to a `HardwareProfile`."""
+"""Making a ``HardwareProfile`` of a validated profile file."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ _SECTIONS = {
     "intra_node": "intra_node",
     "inter_node": "inter_node",
 }
-"""Sections of numbers with sources, and the field of `HardwareProfile` that they belong to."""
+"""Field of ``HardwareProfile`` for each section of numbers with sources."""
 
 
 def profile_from_document(document: Document) -> HardwareProfile:
@@ -133,7 +133,7 @@ def _numbers(section: "BaseModel") -> dict[str, Any]:
 
 
 def _sourced(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield every number that has a source, by its dotted name in a `HardwareProfile`."""
+    """Yield (dotted name in a ``HardwareProfile``, entry) of every number that has a source."""
     yield from _named("", {"gpus_per_node": values["gpus_per_node"]})
     for section, owner in _SECTIONS.items():
         yield from _named(f"{owner}.", dict(values[section]))

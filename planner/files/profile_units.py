@@ -1,4 +1,4 @@
-"""Text with a unit to SI numbers, and back, for hardware profiles."""
+"""Converting text with a unit to SI numbers, and back, for hardware profiles."""
 
 import re
 from collections.abc import Mapping
@@ -25,10 +25,10 @@ _QUANTITY = re.compile(r"([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?) *([A-Za-z/]*
 
 
 def units_of(field_name: str) -> Mapping[str, float]:
-    """Return the units a field may have, by what its name ends in.
+    """Return the units that a field may have, by the end of its name.
 
-    Names tell dimensions throughout: ``_bytes`` are sizes, ``bandwidth`` rates of bytes,
-    ``_time`` and ``latency`` durations, ``peak`` an arithmetic rate; the rest are numbers.
+    Names tell dimensions throughout: ``_bytes`` are sizes, ``bandwidth`` rates of bytes, ``_time``
+    and ``latency`` durations, ``peak`` an arithmetic rate; the rest are numbers.
     """
     if field_name.endswith("_bytes"):
         return SIZE
@@ -40,7 +40,7 @@ def units_of(field_name: str) -> Mapping[str, float]:
 
 
 def parse_quantity(value: object, units: Mapping[str, float]) -> float:
-    """Return the SI value of a number with one of some units; ValueError says what it needs."""
+    """Return the SI value of a number with one of some units; ValueError says what is wrong."""
     match = None if isinstance(value, bool) else _QUANTITY.fullmatch(str(value).strip())
     if match is None or match[2] not in units:
         example = f"a number with one of {', '.join(units)}" if "" not in units else "a number"
@@ -49,6 +49,6 @@ def parse_quantity(value: object, units: Mapping[str, float]) -> float:
 
 
 def quantity_text(value: float, field_name: str) -> str:
-    """Write an SI value in the unit of its field that makes the shortest text."""
+    """Return an SI value in the unit of its field that makes the shortest text."""
     texts = [f"{value / scale:.12g} {unit}".strip() for unit, scale in units_of(field_name).items()]
     return min(texts, key=len)

@@ -1,4 +1,4 @@
-"""A `HardwareProfile` to YAML text, compact and in a fixed order."""
+"""Writing a ``HardwareProfile`` as YAML text, compact and in a fixed order."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 OVERHEADS = {
     "t1_us": "before", "t2_us": "lead", "t3_us": "tail", "t4_us": "call", "t5_us": "between",
 }  # fmt: skip
-"""Fields of traced operators in a file, and in `OperatorOverheads`."""
+"""Field of ``OperatorOverheads`` for each key of a traced operator in a file."""
 _LISTS = {"shapes", "unaligned"}
-"""Fields of `GemmEfficiency` that are more than a number and a name."""
+"""Fields of ``GemmEfficiency`` that are lists."""
 _WIDTH = 99
 
 
 def profile_text(profile: HardwareProfile) -> str:
-    """Write every field with its source, so that `load_profile` gives the same profile back."""
+    """Return a profile as YAML, every number with its source; ``load_profile`` reads it back."""
     from planner.files import profile_schema as schema
 
     return "\n".join([
@@ -65,7 +65,7 @@ def fitted_text(
     sources: Mapping[str, str],
     families: Mapping[str, KernelFamily],
 ) -> str:
-    """Write ``families``, ``gemm`` and ``collectives``, the sections that fits rewrite."""
+    """Return ``families``, ``gemm`` and ``collectives`` as YAML, the sections that fits rewrite."""
     lines = ["families:"] if families else []
     for name, family in families.items():
         lines += _family(name, family)
@@ -100,7 +100,7 @@ def _unaligned(rows: Sequence[UnalignedRows]) -> list[str]:
 
 
 def _traced(traced: TracedTimes) -> str:
-    """Write times by name; lists, for names of kernels are longer than keys of YAML may be."""
+    """Return times by name as YAML lists: kernel names are too long for YAML keys."""
     if traced == TracedTimes():
         return ""
     lines = ["traced:", f"  operators:{'' if traced.operators else ' []'}"]
@@ -128,7 +128,7 @@ def _family(name: str, family: KernelFamily) -> list[str]:
 
 
 def _accuracy(fit: KernelFamily | CollectiveCurve) -> list[str]:
-    """Write number of points and errors, where there are any."""
+    """Return the lines for number of points and errors, where there are any."""
     errors = {"error": fit.error, "error_p90": fit.error_p90}
     return [
         *([f"    num_points: {fit.num_points}"] if fit.num_points else []),
@@ -141,7 +141,7 @@ def _pair(pair: Sequence[float]) -> str:
 
 
 def _curve(curve: CollectiveCurve, anchors: dict[tuple[float, ...], str]) -> list[str]:
-    """Write one curve; message sizes that an earlier curve has are a reference to that one's."""
+    """Return the lines of a curve; message sizes that an earlier curve has refer to that one's."""
     sizes = tuple(size for size, _ in curve.knots)
     if sizes in anchors:
         size_lines = [f"    bytes: *{anchors[sizes]}"]
@@ -169,7 +169,7 @@ def _flow(start: str, items: Iterable[str]) -> list[str]:
 def _section(
     section: "type[BaseModel]", values: Gpu | Host | Link, path: str, profile: HardwareProfile
 ) -> list[str]:
-    """Write the numbers of a section; what it may lack, only where it is not the default."""
+    """Return the lines of a section's numbers; optional ones only if they are not the default."""
     defaults = {item.name: item.default for item in fields(values)}
     return [
         _entry(name, getattr(values, name), f"{path}.{name}", profile)

@@ -1,9 +1,9 @@
-"""Hardware profiles: YAML to `HardwareProfile` and back.
+"""Hardware profiles: YAML to ``HardwareProfile`` and back.
 
 A number is written ``{value: 80 GiB, source: "..."}``, under its field's name. The source is a
-sentence for people; ``kind`` beside it says what kind of source it is (``measured``, ``datasheet``,
-``assumed``: a ``Source``), measured if it is left out. The fitted sections, ``gemm`` and
-``collectives``, name their source once per entry.
+sentence for people; ``kind`` beside it is a ``Source`` (``measured``, ``datasheet``, ``assumed``),
+``measured`` if it is left out. The fitted sections, ``gemm`` and ``collectives``, name their source
+once per entry.
 """
 
 from functools import lru_cache

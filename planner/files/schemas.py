@@ -1,4 +1,4 @@
-"""JSON Schemas of the files that the planner reads, by kind: made from what reads them."""
+"""JSON Schemas of the files that the planner reads, made from the models that read them."""
 
 import ast
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ class FileFormat:
 
     title: str
     model: str
-    """As ``module:Class``, imported when asked for."""
+    """``module:Class``, imported when asked for."""
 
 
 SCHEMAS: Mapping[str, FileFormat] = {
@@ -40,7 +40,7 @@ def schema(kind: str) -> dict[str, Any]:
 
 
 def attribute_docs(described: type) -> dict[str, str]:
-    """Return what the texts below a class's attributes say of them, by name."""
+    """Return the docstrings below a class's attributes, by attribute."""
     (written,) = ast.parse(dedent(getsource(described))).body
     docs: dict[str, str] = {}
     for attribute, below in pairwise(written.body) if isinstance(written, ast.ClassDef) else ():

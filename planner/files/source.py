@@ -23,20 +23,19 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 """Keys and list indices that lead from the top of a document to a value."""
 
 MAX_DEPTH = 50
-"""Lists and mappings inside each other; files of ours need six."""
+"""Deepest nesting of lists and mappings; our files need six."""
 
 MOST_PROBLEMS = 100
-"""Problems of one file that are noted; only some of them are shown."""
+"""Most problems of one file that are noted; fewer are shown."""
 
 _YAML_TAG = "tag:yaml.org,2002:"
 _SCALARS = {"null", "bool", "int", "float"}
 _NUMBERS = {"int": int, "float": float}
 _PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+][0-9]+)?")
-"""One that YAML and Python read alike: no octal, no base 60, no underscores.
+"""A number that YAML and Python read alike: no octal, no base 60, no underscores.
 
 With an exponent it needs no point, as in JSON and YAML 1.2, but a sign, which all programs write:
-names such as `1e5` are text, as in YAML 1.1.
-"""
+names such as ``1e5`` are text, as in YAML 1.1."""
 _JSON_START = re.compile(r"\s*[\[{]\s*[\[{\"]")
 _QUOTES = {'"', "'", "#"}
 _INT, _FLOAT = _YAML_TAG + "int", _YAML_TAG + "float"
@@ -45,7 +44,7 @@ _TEXT_TAGS = {_YAML_TAG + name for name in ("str", "timestamp", "value")}
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed file: its data, and the way back from the data to the text."""
+    """A parsed file: its data, and the position of each value in the text."""
 
     source: str
     """The file's name, for messages."""
@@ -63,7 +62,7 @@ class Document:
     def problem(
         self, message: str, path: KeyPath, *, at_key: bool = False, hint: str | None = None
     ) -> Problem:
-        """Return a problem that points at a value (or at its key).
+        """Return a problem that points at a value, or at its key.
 
         A path into nothing points at the deepest value on the way that does exist.
         """
@@ -77,12 +76,12 @@ class Document:
         return self.text.splitlines()
 
     def raw(self, path: KeyPath) -> str:
-        """Return a scalar as it was written; empty for a list, a mapping, or nothing."""
+        """Return a scalar as it was written; empty for a list, a mapping, or a missing value."""
         node = _find(self._root, path, at_key=False)
         return node.value if node is not None and isinstance(node.value, str) else ""
 
     def has(self, path: KeyPath) -> bool:
-        """Tell whether the text has a value at that path."""
+        """Return whether the text has a value at a path."""
         here = self.data
         for part in path:
             try:
@@ -136,7 +135,7 @@ def parse_json(text: str, source: str) -> Document:
 
 
 def looks_like_json(text: str) -> bool:
-    """Tell a text that begins as JSON with something in it does, whether or not all of it is."""
+    """Return whether a text begins as non-empty JSON does, whether or not the rest is JSON."""
     return _JSON_START.match(text) is not None
 
 
@@ -144,8 +143,8 @@ def looks_like_json(text: str) -> bool:
 def yaml_class(name: str) -> Any:  # noqa: ANN401 - a class of PyYAML
     """Return PyYAML's ``SafeLoader`` or ``SafeDumper``, in C if there is one, with our numbers.
 
-    It looks up once what each spelling is, and knows plain numbers at sight: PyYAML tries up to
-    five regular expressions for every scalar.
+    Each spelling is looked up once, and plain numbers are known at sight: PyYAML tries up to five
+    regular expressions for every scalar.
     """
     import yaml
 
@@ -192,10 +191,10 @@ def _compose(text: str, source: str) -> "yaml.Node | None":
 
 
 def _may_be_deep(text: str) -> bool:
-    """Tell texts that could overflow the stack of PyYAML's recursive ``compose``.
+    """Return whether a text could overflow the stack of PyYAML's recursive ``compose``.
 
-    Many tables in braces, each on a line of its own, are not deep. What closes counts only on the
-    line where it was opened, and where no quote or comment can hold it.
+    Many tables in braces, each on a line of its own, are not deep. A closing bracket counts only on
+    the line where it was opened, and where no quote or comment can hold it.
     """
     depth = 0
     for line in text.splitlines():
@@ -237,7 +236,7 @@ def _syntax_problem(error: "yaml.YAMLError", text: str) -> Problem:
 
 
 def _at_the_end(error: "yaml.MarkedYAMLError", message: str, lines: list[str]) -> Problem:
-    """Return a problem that is noticed behind the last line: it is shown behind the last word."""
+    """Return a problem found after the last line; it points behind the last word."""
     number = max((index for index, line in enumerate(lines, 1) if line.strip()), default=1)
     column = len(_line(lines, number - 1).rstrip()) + 1
     is_open = any(word in (error.context or "") for word in ("flow", "quoted"))
@@ -246,7 +245,7 @@ def _at_the_end(error: "yaml.MarkedYAMLError", message: str, lines: list[str]) -
 
 
 class _NodeReader:
-    """Builds plain data from nodes, and collects what it cannot take."""
+    """Builds plain data from nodes, and collects the problems of nodes that it cannot read."""
 
     def __init__(self, text: str) -> None:
         import yaml
@@ -259,7 +258,7 @@ class _NodeReader:
         """Scalars by tag and spelling."""
         self._open: set[int] = set()
         self._built: dict[int, Any] = {}
-        """Aliases share what their anchor became."""
+        """Data of nodes with an anchor, which aliases share."""
 
     def value(self, node: "yaml.Node") -> Any:  # noqa: ANN401 - plain YAML data
         if isinstance(node, self._scalars):
@@ -336,7 +335,7 @@ class _NodeReader:
 
 
 def _is_rest(number: "yaml.Node", key: "yaml.Node", value: "yaml.Node") -> bool:
-    """Tell whether a key is digits that a comma in braces cut off a number: ``{rows: 1,000}``."""
+    """Return whether a key is the end of a number cut by a comma in braces: ``{rows: 1,000}``."""
     if value.value or key.start_mark.index != number.end_mark.index + 1:
         return False
     texts = number.value, key.value
@@ -364,7 +363,7 @@ def _find(root: "yaml.Node | None", path: KeyPath, *, at_key: bool) -> "yaml.Nod
 
 
 def _problem_at(node: "yaml.Node", lines: list[str], message: str, hint: str | None) -> Problem:
-    """Return a problem that points at a node, or at what its first line has of it."""
+    """Return a problem that points at a node's part of its first line."""
     start, end = node.start_mark, node.end_mark
     stop = end.column if end.line == start.line else len(_line(lines, start.line).rstrip())
     return Problem(

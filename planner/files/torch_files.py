@@ -1,4 +1,4 @@
-"""Tensors that ``torch.save`` wrote, read without torch and without running what a pickle says.
+"""Tensors that ``torch.save`` wrote, read without torch and without running a pickle.
 
 Such a file is a zip archive: one pickle, and the raw numbers of every storage beside it. Tensors
 become numpy arrays, anything else a ``Record`` that keeps what the pickle put into it
@@ -30,14 +30,14 @@ _DTYPES = {
     "BFloat16Storage": "V2",
 }
 _LEGACY = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"
-"""The magic number, pickled, with which files start that torch wrote before version 1.6."""
+"""Pickled magic number at the start of files that torch wrote before version 1.6."""
 _MOST_DIMENSIONS = 16
 _PICKLE = "data.pkl"
 _SCRIPT = ("constants.pkl", "code")
 
 
 def is_legacy(data: bytes) -> bool:
-    """Tell a file in torch's format before version 1.6."""
+    """Return whether a file has torch's format before version 1.6."""
     return _LEGACY in data[:64]
 
 
@@ -63,7 +63,7 @@ def read_pickle(archive: Archive) -> tuple[str, bytes]:
 
 
 def load_torch(data: bytes) -> Any:  # noqa: ANN401 - whatever was saved
-    """Return what ``torch.save`` saved, tensors as numpy arrays.
+    """Return the object that ``torch.save`` saved, with tensors as numpy arrays.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def load_torch(data: bytes) -> Any:  # noqa: ANN401 - whatever was saved
 
 
 class _Storages:
-    """The raw numbers of tensors; several may share one storage, which is read once."""
+    """The raw numbers of tensors, each storage read once; several tensors may share one."""
 
     def __init__(self, archive: Archive, folder: str) -> None:
         self._archive = archive
@@ -91,7 +91,7 @@ class _Storages:
         self._known: dict[tuple[str, str], NDArray[Any]] = {}
 
     def read(self, pid: object) -> NDArray[Any]:
-        """Return a storage by what torch puts into the pickle for it."""
+        """Return the numbers of the storage that torch's persistent id in a pickle names."""
         if not isinstance(pid, tuple) or len(pid) < 3 or not isinstance(pid[1], Name):
             raise ValueError("not readable as data: not torch's way to refer to numbers")
         kind, key = pid[1].name, str(pid[2])
@@ -108,9 +108,9 @@ class _Storages:
 def _tensor(
     values: object = None, offset: object = 0, size: object = (), stride: object = (), *_: object
 ) -> NDArray[Any]:
-    """Return the view of a storage that a tensor is, if it lies within."""
-    lengths, steps = _whole(size), _whole(stride)
-    (first,) = _whole((offset,))
+    """Return a tensor as a view of its storage; ValueError if it goes beyond."""
+    lengths, steps = _shape(size), _shape(stride)
+    (first,) = _shape((offset,))
     if not isinstance(values, np.ndarray) or len(lengths) != len(steps):
         raise ValueError("not plain tensors")
     if len(lengths) > _MOST_DIMENSIONS:
@@ -126,8 +126,8 @@ def _tensor(
     return np.lib.stride_tricks.as_strided(values[first:], lengths, strides, writeable=False)
 
 
-def _whole(numbers: object) -> tuple[int, ...]:
-    """Return numbers of a tensor's shape, none of them negative."""
+def _shape(numbers: object) -> tuple[int, ...]:
+    """Return the whole numbers of a tensor's shape; ValueError if one is negative."""
     if not isinstance(numbers, tuple | list) or not all(
         isinstance(number, int) and 0 <= number < 2**62 for number in numbers
     ):

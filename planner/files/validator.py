@@ -1,4 +1,4 @@
-"""Pydantic's findings, in the user's words and at the user's line and column."""
+"""Errors of pydantic in the user's words and at the user's line and column."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -24,20 +24,20 @@ _WANTED = {
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
 }
-"""Pydantic's error types that mean a wrong type, and the right one."""
+"""The right type, as text, for each of pydantic's errors about a wrong type."""
 
 _CHOICE = {"enum", "literal_error"}
 _MANY_DIGITS = 1e15
-"""Numbers from which on are written with an exponent."""
+"""Smallest number that is written with an exponent."""
 _FACTORS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
 _KEY = "[key]"
-"""What Pydantic calls a mapping's key, where that is what is wrong."""
+"""Pydantic's name of a mapping's key that is wrong."""
 OWN_MESSAGE = "own_message"
-"""Error type of validators of ours, whose message goes on after the name of the field."""
+"""Error type of our own validators: their message follows the name of the field."""
 
 
 _LABELS = dict.fromkeys(("forward", "backward", "precision", "output_type"), "data type")
-"""What a field's values are called, where its name does not say."""
+"""Nouns for a field's values, where the field's name is none."""
 
 
 class Validator:
@@ -48,10 +48,10 @@ class Validator:
         self.problems: list[Problem] = []
         self._noted: set[Problem] = set()
         self._synonyms = synonyms or {}
-        """Names people write for other reasons, and the hint they get."""
+        """Names that people write by mistake, and the hint that each gets."""
 
     def whole(self, model: "type[BaseModel]", data: object, path: KeyPath) -> dict[str, Any] | None:
-        """Return the fields that the data gives, lists as tuples; None if any is wrong."""
+        """Return the fields of some data, lists as tuples; None if any is wrong."""
         values, bad = self._validated(model, data, path, model)
         return None if bad else values
 
@@ -63,9 +63,9 @@ class Validator:
         *,
         known: "type[BaseModel] | None" = None,
     ) -> tuple[dict[str, Any], bool]:
-        """Return the usable fields that the data gives, and whether that is all of them.
+        """Return the valid fields of some data, and whether all are valid.
 
-        The model must require none. `known` is the model with all names to suggest, if another.
+        The model must require no field. ``known`` is a model with more names to suggest.
         """
         values, bad = self._validated(model, data, path, known or model)
         if bad and isinstance(data, dict):
@@ -76,7 +76,7 @@ class Validator:
     def _validated(
         self, model: "type[BaseModel]", data: object, path: KeyPath, known: "type[BaseModel]"
     ) -> tuple[dict[str, Any], set[str | int]]:
-        """Return either the fields, or the first keys of all that is wrong, which is noted."""
+        """Return the fields, and the first keys of wrong ones after noting each problem."""
         from pydantic import ValidationError
 
         try:
@@ -100,7 +100,7 @@ class Validator:
 
     @property
     def full(self) -> bool:
-        """Whether so much is wrong that nobody reads the rest: finding where it is takes long."""
+        """Whether so many problems are noted that more are of no use."""
         return len(self.problems) >= MOST_PROBLEMS
 
     def _note(self, model: "type[BaseModel]", detail: "ErrorDetails", path: KeyPath) -> None:
@@ -114,7 +114,7 @@ class Validator:
         elif kind == "missing":
             self.note(f"missing field `{name}`", where[:-1])
         elif kind in _CHOICE and name == _KEY:
-            key, choices = str(detail["input"]), _choices(detail)
+            key, choices = str(detail["input"]), _allowed_values(detail)
             hint = suggestion(key, choices) or _one_of(choices)
             self.note(f"unknown field `{key}`", where[:-1], at_key=True, hint=hint)
         elif kind in _CHOICE:
@@ -122,13 +122,13 @@ class Validator:
         elif kind in _WANTED:
             self._note_type(detail, where)
         elif kind == OWN_MESSAGE:
-            self.note(f"{_called(where)}{detail['msg']}", where)
+            self.note(f"{_path_name(where)}{detail['msg']}", where)
         else:
-            self.note(f"{_called(where)}{_reworded(detail)}", where)
+            self.note(f"{_path_name(where)}{_reworded(detail)}", where)
 
     def _note_choice(self, name: str, detail: "ErrorDetails", where: KeyPath) -> None:
         given = detail["input"]
-        choices = _choices(detail)
+        choices = _allowed_values(detail)
         label = _LABELS.get(name, name.removesuffix("s").replace("_", " "))
         hint: str | None
         if isinstance(given, str) and detail["type"] == "enum":
@@ -137,16 +137,18 @@ class Validator:
             self.note(f"unknown {label} `{given}`", where, hint=hint)
         else:
             raw = self.document.raw(where)
-            hint = f"YAML reads {raw} as {_said(given)}" if isinstance(given, bool) else None
+            hint = f"YAML reads {raw} as {_given_text(given)}" if isinstance(given, bool) else None
             wanted = f"must be one of {', '.join(choices)}"
-            self.note(f"`{name}` {wanted}, got {_said(given)}", where, hint=hint)
+            self.note(f"`{name}` {wanted}, got {_given_text(given)}", where, hint=hint)
 
     def _note_type(self, detail: "ErrorDetails", where: KeyPath) -> None:
         given, wanted = detail["input"], _WANTED[detail["type"]]
         raw = self.document.raw(where)
         hint_for = _HINTS.get(wanted)
         hint = hint_for(given, raw) if hint_for else None
-        self.note(f"{_called(where)}must be {wanted}, got {_said(given)}", where, hint=hint)
+        self.note(
+            f"{_path_name(where)}must be {wanted}, got {_given_text(given)}", where, hint=hint
+        )
 
 
 def _given(model: "BaseModel") -> dict[str, Any]:
@@ -157,7 +159,7 @@ def _given(model: "BaseModel") -> dict[str, Any]:
 
 
 def in_order(problems: Sequence[Problem]) -> tuple[Problem, ...]:
-    """Return problems in the order of the file, those without a position first."""
+    """Return problems in the order of the file; those without a position come first."""
     return tuple(sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
 
 
@@ -177,7 +179,7 @@ def _number_hint(given: object, raw: str) -> str | None:
 
 
 def _plain(number: float) -> str:
-    """Return a number as YAML reads it as one: with a point if it has an exponent."""
+    """Return a number as YAML text: with a point if it has an exponent."""
     if number == int(number) and abs(number) < _MANY_DIGITS:
         return f"{int(number):_}"
     return f"{number:e}" if "e" in repr(number) else repr(number)
@@ -191,7 +193,7 @@ def _whole_number_hint(given: object, raw: str) -> str | None:
 
 def _misread(given: object, raw: str) -> str | None:
     if raw and not isinstance(given, str):
-        return f'YAML reads {raw} as {_said(given)}; write "{raw}"'
+        return f'YAML reads {raw} as {_given_text(given)}; write "{raw}"'
     return None
 
 
@@ -213,8 +215,8 @@ _HINTS: dict[str, Callable[[object, str], str | None]] = {
 }
 
 
-def _said(given: object) -> str:
-    """Return a value as it is called in a message."""
+def _given_text(given: object) -> str:
+    """Return a given value as messages write it."""
     if given is None:
         return "nothing"
     if isinstance(given, bool):
@@ -226,7 +228,7 @@ def _said(given: object) -> str:
     return "a list" if isinstance(given, list) else "a mapping"
 
 
-def _choices(detail: "ErrorDetails") -> list[str]:
+def _allowed_values(detail: "ErrorDetails") -> list[str]:
     expected = str(detail.get("ctx", {}).get("expected", ""))
     parts = [part.strip("' ") for chunk in expected.split(" or ") for part in chunk.split(",")]
     return [part for part in parts if part]
@@ -240,8 +242,8 @@ def _field_name(loc: tuple[int | str, ...]) -> str:
     return next((part for part in reversed(loc) if isinstance(part, str)), "")
 
 
-def _called(path: KeyPath) -> str:
-    """Return what a message calls the value at a path, with a space to go on.
+def _path_name(path: KeyPath) -> str:
+    """Return the name of the value at a path and a space; empty: the path names nothing.
 
     The ``value`` of a number that is written with its source goes by the number's name.
     """
@@ -255,12 +257,12 @@ def _called(path: KeyPath) -> str:
 def _reworded(detail: "ErrorDetails") -> str:
     message = detail["msg"].removeprefix("Value error, ")
     if message.startswith("Input should "):
-        return f"must {message.removeprefix('Input should ')}, got {_said(detail['input'])}"
+        return f"must {message.removeprefix('Input should ')}, got {_given_text(detail['input'])}"
     return f"is not usable: {message[:1].lower()}{message[1:]}"
 
 
 def _fields_at(model: "type[BaseModel]", loc: tuple[int | str, ...]) -> list[str]:
-    """Return the field names of the model that a location's last part would belong to."""
+    """Return the field names of the model in which a location's last part is looked for."""
     for part in loc[:-1]:
         if isinstance(part, str) and part in model.model_fields:
             model = _inner_model(model.model_fields[part].annotation) or model

@@ -1,4 +1,4 @@
-"""Workload files: YAML to ``Workload``, with every problem at once."""
+"""Reading workload files: YAML to ``Workload``, with every problem at once."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ _SYNONYMS = {
     "placement": "write `ranks`",
     "constraints": "write what it holds, such as `sharding_types`, as fields of the table",
 }
-"""Names other tools use, and what to write here."""
+"""Names that other tools use, and what to write here."""
 
 _MEANT = {
     "num_embeddings": "these are rows, not bytes or parameters",
@@ -41,13 +41,13 @@ _MEANT = {
     "local_batch_size": "these are samples per GPU and step",
     "ranks": "ranks count GPUs, from 0",
 }
-"""Hints for numbers that are too large."""
+"""Hints for numbers that are too large, by field."""
 
 _NEEDED = ("name", "num_embeddings", "embedding_dim")
 _COUNTED = ("num_lookups", "mean_hits", "range_lookups")
-"""Fields of `inputs` that go with a law, as messages name them."""
+"""Fields of ``inputs`` that belong to a law, by the names that messages have."""
 _TOGETHER = ("restore_site", "pipeline", "interaction")
-"""Fields of parts that may not go together, as errors name them."""
+"""Fields of parts of a workload that may not go together, by the names that errors have."""
 
 _ANY_TABLE = EmbeddingTable(name="table", num_embeddings=1, embedding_dim=4)
 _ANY_WORKLOAD = Workload(tables=(_ANY_TABLE,))
@@ -66,7 +66,7 @@ def load_workload(path: str | Path) -> Workload:
 
 
 def read_workload(path: str | Path) -> tuple[Workload, Document]:
-    """Read a workload file, and return what it says where, too."""
+    """Return the workload of a file, and the document that knows the lines."""
     document = parse_yaml(read_text(path), source_name(path))
     return workload_from_document(document), document
 
@@ -74,7 +74,7 @@ def read_workload(path: str | Path) -> tuple[Workload, Document]:
 def refused(
     workload: Workload, document: Document | None, refusals: "Sequence[Refusal]"
 ) -> InputError:
-    """Return what is wrong with the constraints of some tables, in the file if there is one."""
+    """Return the error of tables' constraints that cannot be met, with lines if there is a file."""
     problems = [refusal.problem for refusal in refusals]
     if document is None:
         return InputError(workload.name, tuple(problems))
@@ -96,7 +96,7 @@ def parse_workload(text: str, source: str) -> Workload:
 
 
 def workload_from_document(document: Document, path: KeyPath = ()) -> Workload:
-    """Build the workload that stands at a path of a document."""
+    """Return the workload at a path of a document."""
     data = document.data
     for part in path:
         data = data[part]
@@ -111,7 +111,7 @@ def workload_from_document(document: Document, path: KeyPath = ()) -> Workload:
 
 
 class _Builder:
-    """Turns the parts of one workload file into domain objects, noting what cannot be."""
+    """Makes domain objects of the parts of a workload file, and notes every problem."""
 
     def __init__(self, validator: Validator, path: KeyPath) -> None:
         self.validator = validator
@@ -137,9 +137,9 @@ class _Builder:
             return None
 
     def _head(self, data: Mapping[str, Any]) -> tuple[Workload | None, int | None]:
-        """Return everything but tables and dense model, around parts that stand for them.
+        """Return a workload of everything but tables and dense model, and their placeholders.
 
-        And the layer that ``restore_site`` numbers, which these parts may lack.
+        And the number of the layer ``restore_site``, which the placeholder may lack.
         """
         from planner.files import workload_schema as schema
 
@@ -201,7 +201,7 @@ class _Builder:
         batch: int,
         ask: bool,
     ) -> EmbeddingTable | None:
-        """Return a table, or note what is wrong; `ask` for missing fields, too."""
+        """Return a table; None if it is wrong, which is noted. ``ask``: missing fields are, too."""
         values = {**common, **own}
         missing = [name for name in _NEEDED if values.get(name) is None]
         if missing and ask:
@@ -249,7 +249,10 @@ class _Builder:
     def _domain(
         self, base: Part, values: Mapping[str, Any], path: KeyPath, *elsewhere: KeyPath
     ) -> Part | None:
-        """Return the base with new values, or note which values the class refuses."""
+        """Return a copy of ``base`` with new values.
+
+        None if its class refuses some, which is noted.
+        """
         try:
             return dataclasses.replace(base, **values)
         except ValueError as error:
@@ -259,7 +262,7 @@ class _Builder:
     def _note_refused(
         self, base: Part, values: Mapping[str, Any], paths: Sequence[KeyPath], error: ValueError
     ) -> None:
-        """Ask the class about every value alone, so that all bad ones are noted at once."""
+        """Note every value that a class refuses, by trying each alone."""
         alone = False
         for field, value in values.items():
             try:
@@ -276,7 +279,7 @@ class _Builder:
             self.validator.note(str(error), paths[0])
 
     def _holder(self, field: str, paths: Sequence[KeyPath]) -> KeyPath:
-        """Return the first path of the document that has the field."""
+        """Return the first of the paths at which the document has a field."""
         has = self.validator.document.has
         return next((path for path in paths if has((*path, field))), paths[0])
 
@@ -304,7 +307,7 @@ class _Builder:
             self.validator.note("`tables` must be a list", (*self.path, "tables"), hint=hint)
 
     def _note_twice(self, rows: Sequence[Any]) -> bool:
-        """Note names that more than one table has; return whether there is none."""
+        """Note names that more than one table has, and return whether there are none."""
         first: dict[str, int] = {}
         unique = True
         for number, row in enumerate(rows):
@@ -324,7 +327,7 @@ class _Builder:
 
 
 def _likely(field: str, value: Any, values: Mapping[str, Any], refusal: str) -> str | None:  # noqa: ANN401
-    """Return what a refused value was probably meant to be."""
+    """Return what a refused value was probably meant to be, as a hint."""
     if "multiple of 4" in refusal:
         return _next_multiple(value)
     if "at most" not in refusal:

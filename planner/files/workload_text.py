@@ -1,4 +1,4 @@
-"""Workloads as plain data and as YAML, in the form of a workload file (``files.workload``)."""
+"""Writing workloads as plain data and as YAML, in the form of a workload file."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -9,9 +9,9 @@ from costmodel.inputs.distribution import InputDistribution, UniqueFraction, Zip
 from planner.files.source import yaml_class
 
 _ALWAYS = ("num_dense_features", "bottom_mlp", "interaction", "top_mlp", "precision", "optimizer")
-"""Fields of the dense model that are written even when they are the defaults."""
+"""Fields of the dense model that are written even if they are the defaults."""
 _OPTIONAL = ("mean_hits", "range_lookups", "range_rows")
-"""What may be known of a counted batch beside its reuse histogram."""
+"""Optional fields of a counted batch besides its reuse histogram."""
 
 
 def workload_data(workload: Workload) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def inputs_data(inputs: InputDistribution) -> dict[str, Any]:
 
 
 def _shared(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the fields, fit for `defaults`, in which all tables agree."""
+    """Return the fields on which all tables agree, to be written as ``defaults``."""
     own = {"name", "feature_names", "ranks"}
     if len(rows) < 2:
         return {}

@@ -1,8 +1,7 @@
-"""Charts: Vega-Lite specifications as plain data, drawn by its library, which is an extra.
+"""Charts: Vega-Lite specifications as plain data, drawn by Vega, which an extra installs.
 
-Specifications are written without a library. A page has Vega bundled into it (vl-convert-python,
-which carries the JavaScript), so that it opens without a network; in a notebook they are Altair's
-charts.
+A page has Vega bundled into it (vl-convert-python carries the JavaScript), so that it opens without
+a network; in a notebook specifications are Altair's charts.
 """
 
 import os
@@ -20,37 +19,37 @@ from planner.show.format import duration
 Spec: TypeAlias = Mapping[str, Any]
 """A Vega-Lite specification, or one of Vega where ``$schema`` says so."""
 Chart: TypeAlias = Any
-"""An ``altair.Chart``, of whichever kind the specification is."""
+"""A chart of Altair's."""
 
 VEGA_LITE = "https://vega.github.io/schema/vega-lite/v6.json"
 VEGA = "https://vega.github.io/schema/vega/v6.json"
-"""Names of the formats; nothing is loaded from there."""
+"""Name of the format; nothing is loaded from there."""
 EXTRA = "page"
 
 
 def spec(rows: Sequence[Mapping[str, Any]], **parts: Any) -> Spec:  # noqa: ANN401 - parts of a specification
-    """Return a Vega-Lite chart of some rows, as wide as the page."""
+    """Return a Vega-Lite specification of some rows, as wide as the page."""
     wide = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
     return {"$schema": VEGA_LITE, "data": {"values": list(rows)}, **wide, **parts}
 
 
 def field(name: str, title: str, kind: str = "quantitative", **more: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
-    """Return an encoding of a column under a title that people read."""
+    """Return the encoding of a column, under a title that people read."""
     return {"field": name, "type": kind, "title": title, **more}
 
 
 def layer(mark: object, **encoding: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
-    """Return marks, and what they show, as a part of a chart."""
+    """Return one layer of a chart: a mark and its encoding."""
     return {"mark": mark, "encoding": encoding}
 
 
 def timed(seconds: Seconds, **row: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
-    """Return a row of a chart with a time: in ms, and as it is said."""
+    """Return a chart's row with a time in ms, as a number and as text."""
     return {**row, "ms": seconds / MS, "text": duration(seconds)}
 
 
 def tooltip(**titles: str) -> list[dict[str, Any]]:
-    """Return what is told of a mark: columns under their titles, as they are."""
+    """Return the tooltip's columns, given as column=title."""
     return [field(name, title, "nominal") for name, title in titles.items()]
 
 
@@ -71,7 +70,7 @@ def chart(drawn: Spec) -> Chart:
 
 
 def check_library() -> None:
-    """Raise MissingDependencyError before any work, where a page could not be made.
+    """Raise MissingDependencyError if a page could not be made, before any work.
 
     Raises
     ------
@@ -87,9 +86,9 @@ def check_library() -> None:
 
 @cache
 def vega_bundle() -> str:
-    """Return Vega, Vega-Lite and vega-embed as one script, with nothing to load from elsewhere.
+    """Return Vega, Vega-Lite and vega-embed as one script that loads nothing from elsewhere.
 
-    Making it takes two seconds, so that it is kept in the user's cache.
+    It is kept in the user's cache, as making it takes two seconds.
     """
     check_library()
     import vl_convert

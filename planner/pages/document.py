@@ -1,4 +1,4 @@
-"""One page of HTML with everything in it: headline, charts, tables; it opens from disk."""
+"""One page of HTML that opens from disk: headline, charts and tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from planner.pages.tables import text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """A part of a page: a title, what to know about it, and a chart or a table."""
+    """A part of a page: title, text, and a chart or a table."""
 
     title: str
     note: str = ""
     chart: Spec | None = None
     table: str = ""
-    """As ``rows_html`` makes it."""
+    """HTML made by ``rows_html``."""
     lines: Sequence[str] = ()
 
 
 def html_page(title: str, headline: Sequence[tuple[str, str]], panels: Sequence[Panel]) -> str:
-    """Return a page: a title, numbers to read first, and panels below each other.
+    """Return a page of HTML: a title, its first numbers, and panels below each other.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def html_page(title: str, headline: Sequence[tuple[str, str]], panels: Sequence[
 
 
 def script_data(data: object) -> str:
-    """Return data as JSON that cannot end the element it stands in."""
+    """Return data as JSON that cannot end the script element around it."""
     dumped = dump_json(data, separators=(",", ":"), only_ascii=True)
     return dumped.replace("<", "\\u003c")
 

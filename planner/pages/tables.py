@@ -1,4 +1,4 @@
-"""Tables of HTML: what notebooks show, and what pages let sort and filter."""
+"""Tables of HTML, for notebooks and for pages on which they can be sorted and filtered."""
 
 from collections.abc import Sequence
 from html import escape
@@ -7,13 +7,13 @@ from planner.show.columns import Column, Row
 from planner.show.format import printable
 
 NOTEBOOK_ROWS = 60
-"""A notebook keeps what it shows in its file."""
+"""Most rows in a notebook, which keeps its output in its file."""
 
 
 def rows_html(
     columns: Sequence[Column[Row]], rows: Sequence[Row], most_rows: int | None = None
 ) -> str:
-    """Return a table; names come from files, and are escaped."""
+    """Return a table as HTML, with names escaped: they come from files."""
     shown, told = [column for column in columns if column.page != ""], rows[:most_rows]
     head = "".join(f"<th>{text(column.page or column.title)}</th>" for column in shown)
     body = "".join(f"<tr>{''.join(_cell(each, row) for each in shown)}</tr>\n" for row in told)
@@ -34,5 +34,5 @@ def _cell(column: Column[Row], row: Row) -> str:
 
 
 def text(plain: str) -> str:
-    """Return text as HTML has it, without what does not print."""
+    """Return plain text escaped for HTML, without characters that do not print."""
     return escape(printable(plain))

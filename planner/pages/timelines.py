@@ -1,4 +1,4 @@
-"""Charts of timed graphs: streams over time, and what colours stand for."""
+"""Charts of timed graphs: the work of streams over time, in colors."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from planner.pages.charts import Spec, field, spec, tooltip
 from planner.show.format import duration
 
 ROW = 15
-"""Pixels of a row of bars."""
+"""Height of a row of bars, in pixels."""
 WAITING = "waiting"
 _PLACES = {Resource.MAIN: 0, Resource.AUTOGRAD: 1, Resource.COMPUTE: 2}
 
 
 def color(names: set[str], colors: Mapping[str, str], **more: Any) -> dict[str, Any]:  # noqa: ANN401 - of an encoding
-    """Return the colours of the parts on a chart, in one order for all charts."""
+    """Return the color encoding of parts by name, in one order for all charts."""
     shown = {name: each for name, each in colors.items() if name in names}
     scale = {"domain": list(shown), "range": list(shown.values())}
     return field("part", "", "nominal", scale=scale, sort=scale["domain"], **more)
@@ -25,18 +25,18 @@ def color(names: set[str], colors: Mapping[str, str], **more: Any) -> dict[str, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineStyle:
-    """How work is named and coloured, and how much of it is drawn."""
+    """Names and colors of work on a timeline, and how much of it is drawn."""
 
     part: Callable[[Node], str]
     colors: Mapping[str, str]
     least: Seconds = 0.0
-    """Shorter work is left out: of a recorded run there may be too much for a page."""
+    """Seconds below which work is left out: a recorded run may have too much for a page."""
 
 
 def timeline_spec(timeline: Timeline, ranks: Sequence[int], style: TimelineStyle) -> Spec:
-    """Return the last step of some ranks, a row for every stream; the wheel zooms, a drag moves.
+    """Return a chart of the last step of some ranks, a row per stream, to zoom and to drag.
 
-    What is outlined is on the critical path. The tooltip names what a piece of work waited for.
+    Work on the critical path is outlined. The tooltip of a piece of work names what it waited for.
     """
     rows = list(_rows(timeline, ranks, style))
     lines = list(dict.fromkeys(row["row"] for row in sorted(rows, key=lambda row: row["order"])))

@@ -15,15 +15,15 @@ class Extrapolation:
 
     stage: Stage
     kernels: tuple[str, ...]
-    """Their names, in the order of the step."""
+    """Kernel names, in the order of the step."""
     time: Seconds
-    """For how long at least one of them runs in a step, on the rank where that is longest."""
+    """Seconds of a step in which at least one of the kernels runs, on the rank with most."""
     critical: Seconds
-    """Their share of the critical path."""
+    """Seconds of these kernels on the critical path."""
 
 
 def extrapolations(timeline: Timeline, *, host_assumed: bool = False) -> tuple[Extrapolation, ...]:
-    """Return what is extrapolated in the last step of a timeline, the most critical first.
+    """Return the stages of the last step that have extrapolated kernels, most critical first.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What cannot be trained, or what the machine's profile does not have: nothing else shows it."""
+"""Warnings: what the plan's machine cannot train, and what its profile lacks."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ _NOT_EVERYWHERE = {
     DataType.BF16: "GPUs before Ampere",
     DataType.FP8: "GPUs before Hopper and Ada",
 }
-"""Types that not all GPUs multiply, and which do not."""
+"""Data types that some GPUs cannot multiply, with a name of these GPUs."""
 _LOOKUPS = {
     Device.CUDA: (
         (DataType.FP32, DataType.FP16, DataType.FP8),
@@ -26,13 +26,13 @@ _LOOKUPS = {
         (Optimizer.SGD, Optimizer.ADAGRAD, Optimizer.ROWWISE_ADAGRAD),
     ),
 }
-"""Weights, outputs and optimizers of FBGEMM's lookups, FP8 as TorchRec's NFP8. Those for GPUs are
-compiled for no others (fbgemm_gpu 1.8.0, dispatch_macros.h 14-127); those for CPUs fail with others
-when they are made, look up, or update (as tried with fbgemm-gpu-cpu 1.8.0)."""
+"""Data types of weights and of outputs, and the optimizers, that FBGEMM's lookups support, by
+device; FP8 is TorchRec's NFP8. For GPUs: fbgemm_gpu 1.8.0, dispatch_macros.h 14-127. For CPUs: what
+could be made, looked up and updated with fbgemm-gpu-cpu 1.8.0."""
 
 
 def untrained(workload: Workload, device: Device) -> Iterator[str]:
-    """Yield what is timed all the same, and fails when it is trained."""
+    """Yield a warning for each thing that is timed although training it fails."""
     tables = workload.tables[::-1]
     asked: tuple[dict[str, str], ...] = (
         {table.data_type: f"weights of `{table.name}`" for table in tables},
@@ -61,7 +61,7 @@ def untrained(workload: Workload, device: Device) -> Iterator[str]:
 
 
 def note_on_reading(dense: DenseModel) -> Iterator[str]:
-    """Yield of how much of a model's dense part its layers were read, if not of all for sure."""
+    """Yield a warning of how surely a model's dense layers were read, if that is not certain."""
     if dense.most_products:
         yield (
             f"the dense part was read from {dense.read_parameters:,} of "
@@ -71,14 +71,14 @@ def note_on_reading(dense: DenseModel) -> Iterator[str]:
 
 
 def notes_on(workload: Workload, topology: Topology) -> Iterator[str]:
-    """Yield what is asked of a machine that its profile does not have, or that cannot be trained.
+    """Yield a warning for each thing that the machine's profile lacks or that cannot be trained.
 
-    A GPU's profile lists the types of its matrix products; one that is not there is timed as
-    another, and one that is no faster than fp32 has no units of its own.
+    A GPU's profile lists the data types of its matrix products. A type that is not there is timed
+    as another one; a type that is no faster than fp32 has no units of its own.
     """
     yield from untrained(workload, topology.hardware.device)
     yield from note_on_reading(workload.dense)
-    gpu, asked = topology.hardware.gpu, _asked(workload)
+    gpu, asked = topology.hardware.gpu, _uses(workload)
     for data_type, older in _NOT_EVERYWHERE.items():
         if topology.hardware.device is Device.CPU or _multiplies(gpu, data_type):
             continue
@@ -91,7 +91,10 @@ def notes_on(workload: Workload, topology: Topology) -> Iterator[str]:
 
 
 def note_on_change(before: Seconds | None, now: Seconds) -> Iterator[str]:
-    """Yield that a plan was made by another profile or other models; None: not known by which."""
+    """Yield a warning that a plan's step was predicted by another profile or other models.
+
+    ``before`` and ``now`` are the two predicted steps; None: not known.
+    """
     if before is not None and abs(now / before - 1.0) > SAME_STEP:
         yield (
             f"this plan was predicted to take {duration(before)} when it was made, and is now "
@@ -101,7 +104,7 @@ def note_on_change(before: Seconds | None, now: Seconds) -> Iterator[str]:
 
 
 def note_on_nodes(topology: Topology) -> Iterator[str]:
-    """Yield that nodes of a plan from elsewhere have more GPUs than its machine's."""
+    """Yield a warning if nodes of a plan from elsewhere have more GPUs than the machine's have."""
     hardware, local = topology.hardware, topology.local_world_size
     if local > hardware.gpus_per_node:
         yield (
@@ -117,8 +120,8 @@ def _multiplies(gpu: Gpu, data_type: DataType) -> bool:
     return known is not None and (plain is None or known.peak > plain.peak)
 
 
-def _asked(workload: Workload) -> dict[DataType, str]:
-    """Return what a workload asks for in each data type, the dense layers before all else."""
+def _uses(workload: Workload) -> dict[DataType, str]:
+    """Return the parts of a workload that need each data type, as text; dense layers come first."""
     names: dict[DataType, list[str]] = {}
     for table in workload.tables:
         names.setdefault(table.data_type, []).append(f"`{table.name}`")

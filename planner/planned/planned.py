@@ -1,4 +1,4 @@
-"""A plan with everything it is about, and several of them: what ``plan`` and ``compare`` return."""
+"""The results of ``plan`` and ``compare``: plans with their workload and report."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Planned:
-    """A plan, what it is for, and the report on it."""
+    """A plan with its workload, machine and report."""
 
     workload: Workload
     topology: Topology
@@ -28,7 +28,7 @@ class Planned:
     hardware_name: str
     """The profile's name, or the path it was read from."""
     torchrec: Mapping[str, Any] | None = None
-    """Where in a TorchRec model the tables live, if known, for ``planner torchrec export``."""
+    """Paths of the tables in a TorchRec model, if known, for ``planner torchrec export``."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``plan.json``: the report, and the workload it is about."""
@@ -55,15 +55,15 @@ class Planned:
         return shown(str, "planner.views.notebook:simulated_page", self)
 
     def plot_breakdown(self) -> "Chart":
-        """Return where the step goes, as an Altair chart."""
+        """Return an Altair chart of the critical path by stage."""
         return shown(object, "planner.views.notebook:breakdown_chart", self)
 
     def plot_ranks(self) -> "Chart":
-        """Return what three streams of every rank do, as an Altair chart."""
+        """Return an Altair chart of the busy time of three streams of every rank."""
         return shown(object, "planner.views.notebook:ranks_chart", self)
 
     def plot_timeline(self, *ranks: int) -> "Chart":
-        """Return the timeline of some ranks (none: the busiest and the idlest) as Altair chart."""
+        """Return an Altair chart of the timeline of ranks; none: the busiest and the idlest."""
         return shown(object, "planner.views.notebook:timeline_chart", self, ranks)
 
 
@@ -71,12 +71,12 @@ class Comparison(tuple[Planned, ...]):  # noqa: SLOT001 - a tuple with slots hol
     """Plans of several sharders for one workload, best first: a tuple that notebooks can show."""
 
     errors: "Mapping[str, PlannerError]"
-    """Why sharders have no plan, by their names."""
+    """Why some sharders have no plan, by sharder name."""
 
     def __new__(
         cls, plans: "Iterable[Planned]", errors: "Mapping[str, PlannerError] | None" = None
     ) -> Self:
-        """Make a tuple of the plans, with the errors beside them."""
+        """Make a tuple of the plans, and keep the errors with it."""
         self = super().__new__(cls, plans)
         self.errors = errors or {}
         return self
@@ -92,9 +92,9 @@ class Comparison(tuple[Planned, ...]):  # noqa: SLOT001 - a tuple with slots hol
         return shown(object, "planner.views.notebook:reports_dataframe", self)
 
     def to_html(self) -> str:
-        """Return a page that needs no network: steps beside each other, and a table."""
+        """Return a page that needs no network: a chart of the steps, and a table."""
         return shown(str, "planner.views.compare_page:comparison_page", self, self.errors)
 
     def plot_breakdown(self) -> "Chart":
-        """Return where the steps go, as an Altair chart."""
+        """Return an Altair chart of the critical paths by stage."""
         return shown(object, "planner.views.notebook:comparison_chart", self)

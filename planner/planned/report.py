@@ -37,28 +37,28 @@ STAGE_NAMES: Mapping[Stage, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReport:
-    """What one rank does during a step: each time is no more than the step.
+    """Seconds that one rank spends on each kind of work in a step.
 
-    What runs at the same time, on several streams, counts once.
+    Work that overlaps on several streams counts once, so that each number is at most the step.
     """
 
     rank: int
     lookup: Seconds
-    """Forward or backward lookups at work."""
+    """In which forward or backward lookups run."""
     lookup_forward: Seconds
     lookup_backward: Seconds
     communication: Seconds
-    """At least one collective at work, from when its last member is ready."""
+    """In which at least one collective runs, from when its last member is ready."""
     waiting: Seconds
-    """At least one collective waits for slower ranks."""
+    """In which at least one collective waits for slower ranks."""
     idle: Seconds
-    """The compute stream does nothing."""
+    """In which the compute stream does nothing."""
     memory: RankMemory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableReport:
-    """One table, and where it went."""
+    """One table, with its sharding and bytes."""
 
     sharding: TableSharding
     weight_bytes: Bytes
@@ -66,12 +66,12 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPoint:
-    """When a better plan was found."""
+    """A moment at which the search had a better plan."""
 
     time: Seconds
-    """From when the command began, by the clock that the time limit is measured by."""
+    """Seconds since the command began, by the clock that the time limit is measured by."""
     step_time: Seconds
-    """As predicted."""
+    """The plan's predicted step."""
     sharder: str
     """The sharder that found it."""
 
@@ -81,28 +81,28 @@ class SearchReport:
     """How the plan was found."""
 
     sharder: str
-    """The sharder whose plan it is."""
+    """The sharder that made the plan."""
     requested: str
-    """What was asked for: the same, or ``auto``."""
+    """The sharder that was asked for: the same one, or ``auto``."""
     seed: int
     status: str
     evaluated: int
-    """Plans looked at, by all sharders that ran."""
+    """Number of plans looked at, by all sharders."""
     time: Seconds
     bound: Seconds | None = None
     """No valid plan is faster than this under the model; None: not known."""
     is_bare: bool = False
-    """Whether there was time for no other bound than the step without any embedding work."""
+    """Whether the only bound computed is the step without any embedding work."""
     proof: Proof | None = None
     """What a sharder proved that minimised something else than the step."""
     compiled: bool = True
     """Whether the search ran compiled, not interpreted (``planner.environment.compiled``)."""
     first_plan: Seconds = 0.0
-    """From when the command began to when there was a plan: no limit makes that any shorter."""
+    """Seconds from when the command began to when the first plan was found."""
     end: str | None = None
-    """Why the search went on no longer (``planner.search.search.SearchEnd``)."""
+    """Why the search ended (``planner.search.search.SearchEnd``)."""
     history: tuple[SearchPoint, ...] = ()
-    """Every gain worth waiting for, in time order, and when the search ended."""
+    """Every gain that counts, in time order; the last point is the end of the search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,40 +112,41 @@ class Baseline:
     sharder: str
     step_time: Seconds
     reason: str | None = None
-    """Why it may not be the plan that the sharder makes."""
+    """Why this may not be the plan that the sharder itself would make."""
     plan: ShardingPlan | None = None
     expected: Seconds | None = None
-    """Its mean step over the models' errors, as ``Confidence.expected``."""
+    """Its mean step over samples of the models' errors, as ``Confidence.expected``."""
     probability_beaten: float | None = None
-    """That the plan it is compared with is faster, given how far off the models have been."""
+    """Probability that the plan compared with it is faster."""
 
     @property
     def quoted(self) -> Seconds:
-        """The step to quote: the expected one, or the predicted one where errors are unknown."""
+        """The step to quote, in seconds: the expected one if it is known, or the predicted."""
         return self.step_time if self.expected is None else self.expected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confidence:
-    """How sure a predicted step time is, by the errors its models had on held-out measurements."""
+    """How sure a predicted step is, from the errors of its models on held-out measurements."""
 
     level: float
     interval: tuple[Seconds, Seconds]
-    """Holds the step time with that probability."""
+    """Seconds between which the step lies with that probability."""
     expected: Seconds
-    """The mean: more than predicted, as ranks wait for the slowest one, whichever that is."""
+    """Mean step: longer than predicted, as every rank waits for whichever is slowest."""
     optimism: float = 0.0
-    """By what share a plan picked for its prediction is under-estimated: not in the others."""
+    """Share by which the step of a plan picked for its prediction is under-estimated; not included
+    in the other numbers."""
     num_candidates: int = 1
-    """Plans that it was picked from, or is compared with, itself included."""
+    """Number of plans that this one was picked from or compared with, itself included."""
     probability_fastest: float = 1.0
-    """That it is the fastest of them."""
+    """Probability that the plan is the fastest of them."""
     probability_beaten: float = 0.5
-    """That the first of them is faster; a half for the first itself."""
+    """Probability that the first of these plans is faster; a half for the first itself."""
     regret: Seconds = 0.0
-    """By how much the fastest of them is expected to be faster."""
+    """Expected seconds by which the fastest of them is faster."""
     causes: Mapping[str, float]
-    """Share of the variance by what errors are of, largest first; the rest are single kernels'."""
+    """Share of the variance by cause of error, largest first; single kernels make up the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,53 +161,53 @@ class Report:
     world_size: int
     local_world_size: int
     step_time: Seconds
-    """As predicted, were the models exact."""
+    """The step if the models were exact."""
     breakdown: Mapping[Stage, Seconds]
     """Time of every stage on the critical path; sums to the step time."""
     ranks: tuple[RankReport, ...]
     usable_bytes: Bytes
-    """Memory of one GPU that is left for tables."""
+    """Bytes of one GPU's memory that are left for tables."""
     tables: tuple[TableReport, ...]
     gradient_accumulation_steps: int = 1
     """Batches of ``local_batch_size`` in the step."""
     hardware_assumed: bool | None = None
-    """Whether nobody chose the hardware, so that the default was taken; None: of a plan file, which
-    does not say."""
+    """Whether nobody chose the hardware, so that it is the default; None: a plan file does not
+    say."""
     confidence: Confidence | None = None
     search: SearchReport | None = None
     baseline: Baseline | None = None
     notes: tuple[str, ...] = ()
-    """What is asked of the machine that its profile does not have."""
+    """Warnings: what the plan needs and the machine does not have."""
     verdict: PlanVerdict | None = None
-    """What the choice of the plan rests on, where it was chosen among some."""
+    """What the choice of the plan rests on, if it was chosen among several."""
     extrapolated: tuple[Extrapolation, ...] = ()
-    """What rests on kernels outside what was measured, the most critical first."""
+    """Stages whose kernels lie outside the measured range, the most critical first."""
 
     @property
     def interval(self) -> tuple[Seconds, Seconds] | None:
-        """Where the step time lies with 90% probability, if that was asked."""
+        """Seconds between which the step lies with 90% probability; None: not known."""
         return None if self.confidence is None else self.confidence.interval
 
     @property
     def expected(self) -> Seconds:
-        """The step time to quote: the mean over the models' errors, if these are known."""
+        """The step to quote, in seconds: the mean over the models' errors if these are known."""
         return self.step_time if self.confidence is None else self.confidence.expected
 
     @property
     def gap(self) -> float | None:
-        """By what share the step as predicted is above the bound; None: there is none."""
+        """Share by which the predicted step is above the bound; None: there is no bound."""
         bound = None if self.search is None else self.search.bound
         return self.step_time / bound - 1 if bound else None
 
     @property
     def samples_per_second(self) -> float:
-        """Throughput of all GPUs together, at the step time to quote."""
+        """Samples per second of all GPUs together, at the step to quote."""
         samples = self.local_batch_size * self.gradient_accumulation_steps
         return samples * self.world_size / self.expected
 
     @property
     def speedup(self) -> float | None:
-        """Step of the baseline over this plan's: expected ones, or else predicted ones."""
+        """The baseline's step over this plan's: expected steps, or else predicted ones."""
         if self.baseline is None:
             return None
         if self.baseline.expected is not None:
@@ -215,12 +216,12 @@ class Report:
 
     @property
     def peak_memory_bytes(self) -> Bytes:
-        """HBM in use on the fullest rank: tables, dense model, activations."""
+        """Bytes of HBM in use on the fullest rank: tables, dense model, activations."""
         return max(rank.memory.total for rank in self.ranks)
 
     @property
     def fullest(self) -> RankReport:
-        """The rank whose tables take most memory."""
+        """The rank with most bytes of tables."""
         return max(self.ranks, key=lambda rank: rank.memory.tables)
 
     @property
@@ -242,7 +243,7 @@ def make_report(
     plan: ShardingPlan,
     timeline: Timeline,
 ) -> Report:
-    """Judge a simulated plan; who found it, and what it beats, is for the caller to add."""
+    """Return the report of a simulated plan; the caller adds the search and the baseline."""
     memory = memory_per_rank(workload, topology, plan)
     return Report(
         workload=workload.name,

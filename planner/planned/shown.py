@@ -1,4 +1,4 @@
-"""How data is shown: by functions of a floor above, which it names and does not import."""
+"""Calling a view of some data by name: views import the data, so the data cannot import them."""
 
 from importlib import import_module
 from typing import TypeVar
@@ -7,10 +7,9 @@ Made = TypeVar("Made")
 
 
 def shown(kind: type[Made], view: str, *data: object) -> Made:
-    """Return what a view makes of some data: an object of a kind.
+    """Return what the function named ``view`` makes of some data, an object of class ``kind``.
 
-    ``view`` is ``module:function``, as entry points are written: views import the data that they
-    show, and the data, whose methods notebooks call, names its views.
+    ``view`` is written ``module:function``, as entry points are.
     """
     module, _, function = view.partition(":")
     made = getattr(import_module(module), function)(*data)

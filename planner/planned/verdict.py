@@ -1,4 +1,4 @@
-"""What a choice of a plan rests on, as data (``planner.decision.judging`` finds it)."""
+"""What the choice of a plan rests on, as data; ``planner.decision.judging`` finds it."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -7,76 +7,78 @@ from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType
 
 SAME_STEP = 0.01
-"""Expected steps that differ by less are one: no model here is that good."""
+"""Share by which expected steps must differ to count as different: no model here is better."""
 LIKELY = 2.0
-"""Standard deviations that an assumption may well be off by."""
+"""Number of standard deviations by which an assumption may well be off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """An assumption, and where another plan would be the faster one."""
+    """An assumption, and how far it must be off for another plan to be faster."""
 
     assumption: str
     """One of ``ASSUMPTIONS``."""
     factor: float
-    """What it would have to be multiplied by."""
+    """Factor by which the assumed quantity would have to be multiplied."""
     deviations: float
-    """How far that is from what is assumed, in standard deviations."""
+    """The same, in standard deviations of the assumption."""
     value: Seconds | None
-    """What a host operation takes now, on the CPU; None of other assumptions."""
+    """Seconds that a host operation takes on the CPU as assumed; None for other assumptions."""
     rival: str
-    """The other plan, by its sharding types."""
+    """The sharding types of the other plan."""
     rival_ahead: bool
-    """Whether the other plan is the faster one until there, as predicted."""
+    """Whether the other plan is the faster one as long as the assumption is off by less."""
     rival_plan: ShardingPlan | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NarrowBlocks:
-    """Tables that are cut into blocks of few columns, and what speaks for it."""
+    """Tables that are cut into blocks of few columns, and how much that gains."""
 
     tables: tuple[str, ...]
     longer: float | None
-    """By what share the predicted step is longer with blocks twice as wide; None: they may not be,
-    or do not fit."""
+    """Share by which the predicted step is longer with blocks twice as wide; None: such blocks are
+    not allowed or do not fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanVerdict:
-    """What a choice was made among, and what it rests on."""
+    """The plans a choice was made among, and what the choice rests on."""
 
     num_candidates: int
     num_equal: int
-    """Candidates that the models cannot tell from the chosen plan, itself included."""
+    """Number of candidates that the models cannot tell from the chosen plan, itself included."""
     spread: float
-    """By what share the slowest candidate's expected step is longer than the fastest one's."""
+    """Share by which the slowest candidate's expected step is longer than the fastest one's."""
     simplest_longer: float
-    """By what share the simplest plan (``choice.SIMPLEST``) takes longer than the chosen one, as
-    predicted."""
+    """Share by which the predicted step of the simplest plan (``choice.SIMPLEST``) is longer than
+    the chosen plan's."""
     within_bound: float | None
-    """By what share the simplest plan is above the bound; None: there is no bound."""
+    """Share by which the simplest plan's step is above the bound; None: there is no bound."""
     host_time: Seconds
-    """The host's part of the critical path, as predicted."""
+    """Seconds of the predicted critical path in which the host launches."""
     runner_up: str | None
-    """Its sharder."""
+    """Name of the runner-up's sharder."""
     runner_up_types: str | None
-    """And its sharding types; ``another`` before those of the chosen plan."""
+    """The runner-up's sharding types; if the chosen plan has the same ones, ``another`` comes
+    before them."""
     probability_faster: float | None
-    """That the chosen plan is faster than the runner-up."""
+    """Probability that the chosen plan is faster than the runner-up."""
     ahead: float
-    """By what share the runner-up's expected step is longer."""
+    """Share by which the runner-up's expected step is longer."""
     free_batch: int | None
-    """Largest local batch up to which more samples hardly take longer; None: more take longer."""
+    """Largest local batch with which the step is hardly longer; None: none larger than asked
+    for."""
     turn: Turn | None
-    """The assumption that decides: the likeliest to turn the choice; None: none could."""
+    """The assumption that is likeliest to turn the choice; None: none could."""
     num_rivals: int
-    """Plans of other sharding types that were looked at for that."""
+    """Number of plans of other sharding types that were compared for that."""
     narrow: NarrowBlocks | None = None
     """None: there are none."""
 
     @property
     def hardly_matters(self) -> bool:
-        """Whether all plans found are as good, or even the simplest one can hardly be beaten."""
+        """Whether all plans found are equally good, or the simplest one is close to the bound."""
         close = self.within_bound is not None and self.within_bound <= SAME_STEP
         alike = max(self.spread, self.simplest_longer) <= SAME_STEP
         return close or (self.num_candidates > 1 and alike)

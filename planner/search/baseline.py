@@ -1,6 +1,6 @@
-"""What a plan is compared with: another sharder's, by default the port of TorchRec's planner.
+"""Making the plan that a result is compared with, by default as TorchRec's planner would.
 
-It runs after the search, in what the limit leaves.
+It runs after the search, in the time that the limit leaves.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,16 +16,17 @@ from planner.search.search import Attempt, Search
 from sharders.problem.sharding_problem import SearchStatus, ShardingProblem
 
 DEFAULT_BASELINE = "torchrec_port"
-"""Makes TorchRec's plans, whether or not it is installed, in a second where it takes minutes."""
+"""The port of TorchRec's planner: it makes the same plans without torchrec, in a second instead of
+minutes."""
 NONE = "none"
 _ENDING = (DEFAULT_BASELINE, TORCHREC)
-"""Those that end by themselves: stopped before, they might have made another plan."""
+"""Sharders that end by themselves; stopped earlier they might return another plan."""
 WITHOUT = "no plan to compare with: "
 _SHARE = 0.1
 """Share of the search's time limit that a baseline may take."""
 _TABLE_TIME: Seconds = 4e-4
-"""What the default one takes for each table until it has a plan: 0.2 s for 856 on 64 GPUs, 0.6 s
-for 2,000 on 256. Where less time is left nothing is compared with."""
+"""Seconds that the default baseline takes for each table until it has a plan. Where less time is
+left, there is no baseline."""
 
 
 def check_baseline(name: str) -> None:
@@ -50,7 +51,7 @@ def find_baseline(
     attempts: Sequence[Attempt],
     time_left: Callable[[], Seconds],
 ) -> Baseline | str | None:
-    """Return the baseline's plan, or why there is none; None: none was asked for.
+    """Return the baseline's plan, or the reason why there is none; None if none was asked for.
 
     Parameters
     ----------
@@ -82,7 +83,10 @@ def find_baseline(
 
 
 def _run(name: str, problem: ShardingProblem, search: Search) -> Attempt:
-    """Run a sharder unseen; where plans are counted, the default one ends by itself."""
+    """Return what one sharder finds, without telling the watcher of its progress.
+
+    Where plans are counted, the default baseline ends by itself.
+    """
     counted = search.seconds == inf
     deadline = inf if counted else search.clock() + _SHARE * search.time_limit
     most = None if name == DEFAULT_BASELINE else search.max_plans

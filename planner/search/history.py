@@ -11,11 +11,11 @@ from sharders.problem.sharding_problem import Progress
 
 @dataclass(slots=True)
 class SearchHistory:
-    """Watches a search, and notes every gain that counts; what is told goes on to its watcher."""
+    """Keeps every gain of a search that counts, and passes progress on to the search's watcher."""
 
     search: Search
     start: Seconds
-    """When the command began, by the search's clock."""
+    """Time of the search's clock when the command began."""
     points: list[SearchPoint] = field(default_factory=list)
 
     @classmethod
@@ -24,14 +24,14 @@ class SearchHistory:
         return cls(search, search.clock() if search.began is None else search.began)
 
     def ended(self) -> tuple[SearchPoint, ...]:
-        """Return all gains, and the end of the search, where nothing more was found."""
+        """Return all gains, and a last point for the end of the search."""
         if not self.points:
             return ()
         now = self.search.clock() - self.start
         return (*self.points, replace(self.points[-1], time=now))
 
     def watch(self, sharder: str, progress: Progress) -> None:
-        """Note a sharder's progress where it is one by ``WORTH_WAITING`` of the step."""
+        """Note a sharder's progress if its step is shorter by ``WORTH_WAITING``."""
         best = self.points[-1].step_time if self.points else float("inf")
         if progress.best < best * (1 - WORTH_WAITING):
             at = self.search.clock() - self.start

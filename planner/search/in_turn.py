@@ -18,7 +18,7 @@ from sharders.problem.sharding_problem import Progress, ShardingProblem
 def run_in_turn(
     names: Sequence[str], problem: ShardingProblem, search: Search
 ) -> tuple[Attempt, ...]:
-    """Run sharders in this process, one after the other.
+    """Return what each sharder finds, run in this process one after the other.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def run_in_turn(
 
 
 def _tell(watch: Watch, attempts: Sequence[Attempt]) -> None:
-    """Tell where the search stands after a sharder: not all of them report on the way."""
+    """Tell the watcher the best step once a sharder has ended: not all report progress."""
     evaluated = sum(attempt.evaluated for attempt in attempts)
     best = min(attempt.step_time for attempt in attempts)
     watch(attempts[-1].sharder, Progress(evaluated=evaluated, best=best))
@@ -51,13 +51,13 @@ def _tell(watch: Watch, attempts: Sequence[Attempt]) -> None:
 
 @contextmanager
 def until_interrupted(search: Search) -> Iterator[Search]:
-    """Yield a search that the first Ctrl-C ends, too."""
+    """Yield a copy of a search that also ends at the first Ctrl-C."""
     with interruptible() as interrupt:
         yield replace(search, interrupted=lambda: interrupt.happened or search.interrupted())
 
 
 def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> Iterator[Attempt]:
-    """Yield what each sharder finds, as soon as it has."""
+    """Yield the attempt of each sharder as soon as it has ended."""
     gains = Gains(search, is_small=problem.num_options <= FEW_OPTIONS)
     preload(names[0])
     gains.begin()

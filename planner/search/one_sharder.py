@@ -15,16 +15,16 @@ from sharders import SHARDERS
 from sharders.problem.sharding_problem import Budget, SearchResult, Sharder, ShardingProblem
 
 STORAGE = "storage"
-"""Field of a sharder that can share its trials with others: the URL where they are kept."""
+"""The field of a sharder for the URL of a storage, in which several searches share their trials."""
 
 
 def preload(name: str) -> None:
-    """Import a sharder: the first one takes 0.1 s, which is no sign of how long plans take."""
+    """Import a sharder's module, so that importing (0.1 s) is not counted as search."""
     load_sharder(name)
 
 
 def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: Seconds) -> Attempt:
-    """Run one sharder until a moment of the clock, and check what it returns."""
+    """Return what one sharder finds until a deadline of the clock, checked."""
     sharder = with_storage(load_sharder(name), search.storage)
     budget = Budget(
         max_evaluations=search.max_plans,
@@ -42,7 +42,7 @@ def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: S
     return Attempt(
         sharder=name,
         plan=result.plan,
-        step_time=result.step_time if known else _objective(problem).step_time(result.plan),
+        step_time=result.step_time if known else _step_objective(problem).step_time(result.plan),
         status=result.status,
         bound=result.bound,
         evaluated=result.evaluated,
@@ -52,8 +52,8 @@ def run_sharder(name: str, problem: ShardingProblem, search: Search, deadline: S
     )
 
 
-def _objective(problem: ShardingProblem) -> Objective:
-    """Return ours; a sharder may have been given another."""
+def _step_objective(problem: ShardingProblem) -> Objective:
+    """Return the objective that predicts the step; a sharder may have been given another one."""
     if isinstance(problem.objective, Objective):
         return problem.objective
     return Objective(problem.workload, problem.topology)
@@ -69,7 +69,7 @@ def with_storage(sharder: Sharder, storage: str | None) -> Sharder:
 
 
 def _checked(name: str, result: SearchResult, problem: ShardingProblem) -> SearchResult:
-    """Return the result if its plan can be used; ours are tested, third parties' are not."""
+    """Return a sharder's result with our step time; a third party's plan is checked first."""
     if name in SHARDERS:
         return result
     if not isinstance(result, SearchResult):

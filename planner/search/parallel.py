@@ -1,8 +1,7 @@
 """Running sharders in several processes of one machine, each from its own seed.
 
-This process does exactly what a search without others would do, so more processes never give
-a worse plan in the same time (on as many idle cores); the others do the same from other seeds, once
-they have started, which takes a second or two.
+This process does what a search without others would do, so more processes never give a worse plan
+in the same time (on as many idle cores). The others search from other seeds, a second or two later.
 A script that plans with ``jobs`` needs the usual ``if __name__ == "__main__":``.
 """
 
@@ -23,45 +22,46 @@ from planner.search.search import Attempt, Search
 from sharders.problem.sharding_problem import Progress, ShardingProblem
 
 SEEDS_APART = 1_000_003
-"""Between processes: no two searches that a user is likely to start have a seed in common."""
+"""Difference between the seeds of two processes, so large that two searches of a user share no
+seed."""
 LOOK_EVERY: Seconds = 0.1
-"""How often to look for an interrupt; and how seldom a process reports."""
+"""Seconds between looks for an interrupt, and the least between two reports of a process."""
 GRACE: Seconds = 60.0
-"""How long after the time limit a process may go on before it is given up."""
+"""Seconds after the time limit at which a process that has not ended is given up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ProcessTask:
-    """What a process is to do."""
+    """What to search, sent to a process."""
 
     names: tuple[str, ...]
     workload: Workload
     topology: Topology
     search: Search
-    """How it is to search; until when, and whom it tells, the process adds itself."""
+    """How to search; the process adds its own deadline and watcher."""
     deadline: Seconds
-    """By the monotonic clock, which all processes share."""
+    """Time of the monotonic clock, which all processes share."""
 
 
 @dataclass(slots=True)
 class _Reported:
-    """What the processes have reported."""
+    """Progress and attempts that the processes have sent."""
 
     search: Search
     latest: dict[int, Progress] = field(default_factory=dict)
     found: dict[int, tuple[Attempt, ...]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
-    """Others are heard while this process searches."""
+    """A thread receives reports while this process searches."""
 
     def note(self, number: int, message: object) -> None:
-        """Take a process's progress, or its results."""
+        """Keep a message of a process: its progress, or its attempts."""
         if isinstance(message, tuple) and message and isinstance(message[0], str):
             self.watch(number, *message)
         elif isinstance(message, tuple):
             self.found[number] = message
 
     def watch(self, number: int, name: str, progress: Progress) -> None:
-        """Tell how far all processes are."""
+        """Keep a process's progress, and tell the watcher the best step and number of plans."""
         with self._lock:
             self.latest[number] = progress
             best = min(each.best for each in self.latest.values())
@@ -69,7 +69,7 @@ class _Reported:
             self.search.watch(name, replace(progress, best=best, evaluated=evaluated))
 
     def attempts(self) -> tuple[Attempt, ...]:
-        """Return all results, in the order of the processes."""
+        """Return the attempts of all processes, in the order of the processes."""
         return tuple(attempt for number in sorted(self.found) for attempt in self.found[number])
 
 
@@ -112,7 +112,7 @@ def run_in_parallel(
 
 
 def _sent(search: Search) -> Search:
-    """Return how one of the processes searches, without what belongs to the caller's process."""
+    """Return a search as it is sent to a process, without callables of this process."""
     plain = Search()
     return replace(
         search,
@@ -129,7 +129,7 @@ def _sent(search: Search) -> Search:
 def _found_here(
     names: Sequence[str], problem: ShardingProblem, task: _ProcessTask, reported: _Reported
 ) -> tuple[Attempt, ...]:
-    """Return the plans that a search without other processes finds."""
+    """Return the attempts of a search in this process alone."""
     search, theirs = reported.search, task.search.max_plans
     own = replace(
         search,
@@ -142,9 +142,10 @@ def _found_here(
 
 
 def _lead(workers: Workers, task: _ProcessTask, reported: _Reported) -> None:
-    """Send the processes what they are to do, and hear all until their results are there.
+    """Send the task to the processes, and receive until all have sent their attempts.
 
-    Many tables are more than a pipe holds, so that sending waits for a process to start.
+    A thread does so: many tables are more than a pipe holds, and sending waits for a process to
+    start.
     """
     for number in workers.numbers:
         with suppress(OSError):  # it has ended
@@ -153,9 +154,9 @@ def _lead(workers: Workers, task: _ProcessTask, reported: _Reported) -> None:
 
 
 def _listen(workers: Workers, reported: _Reported, deadline: Seconds) -> None:
-    """Hear all processes until each has sent its results, or ended without.
+    """Receive from all processes until each has sent its attempts or ended without.
 
-    Nobody waits for one that has no plan when the time is over and this process has some.
+    A process that has no plan when the time is over is not waited for if this process has one.
     """
     heeded, told = set(workers.numbers), False
     while heeded and time.monotonic() < deadline + GRACE:
@@ -171,7 +172,7 @@ def _listen(workers: Workers, reported: _Reported, deadline: Seconds) -> None:
 
 
 def _work(number: int, leader: Connection, interrupted: Callable[[], bool]) -> None:
-    """Do what the parent sends, report now and then, and send what was found, if anything was."""
+    """Run the task the parent sends, report now and then, and send the attempts, if any."""
     task: _ProcessTask = leader.recv()
     if interrupted():
         return

@@ -17,11 +17,11 @@ from sharders.problem.sharding_problem import Sharder
 
 GROUP = "planner.sharders"
 TORCHREC = "torchrec"
-"""TorchRec's own planner; there where torchrec is installed."""
+"""Name of TorchRec's own planner, where torchrec is installed."""
 TORCHREC_SHARDER = "planner.torchrec.sharder:TorchRecPlanner"
-"""Imported when used, as the built-in sharders are: it stands above this package."""
+"""Module and class of that sharder, imported when used: it stands above this package."""
 AUTO = "auto"
-"""Not a sharder: stands for all built-in ones, the best plan winning."""
+"""Stands for all built-in sharders together; the best plan wins."""
 
 
 def sharder_names() -> tuple[str, ...]:
@@ -45,7 +45,7 @@ def load_sharder(name: str) -> Sharder:
 
     """
     if name in SHARDERS:
-        return _made(SHARDERS[name])
+        return _built_in(SHARDERS[name])
     if name == TORCHREC:
         return _torchrec_planner("the sharder `torchrec`")
     points = entry_points(group=GROUP, name=name)
@@ -58,14 +58,14 @@ def load_sharder(name: str) -> Sharder:
 def _torchrec_planner(needed_for: str) -> Sharder:
     require_torchrec(needed_for)
     try:
-        return _made(TORCHREC_SHARDER)
+        return _built_in(TORCHREC_SHARDER)
     except (ImportError, OSError) as error:  # torch wants a folder for temporary files, and more
         reason = f"cannot be imported here: {error}"
         raise MissingDependencyError(TORCHREC, needed_for, TORCHREC, reason) from error
 
 
-def _made(target: str) -> Sharder:
-    """Return a sharder of ours, ``module:Class``."""
+def _built_in(target: str) -> Sharder:
+    """Return the built-in sharder that a target ``module:Class`` names."""
     module, _, attribute = target.partition(":")
     sharder: Sharder = getattr(import_module(module), attribute)()
     return sharder

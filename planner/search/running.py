@@ -11,12 +11,12 @@ from sharders.problem.sharding_problem import ShardingProblem
 def run_sharders(
     names: Sequence[str], problem: ShardingProblem, search: Search
 ) -> tuple[Attempt, ...]:
-    """Run sharders one after the other; the time limit is for all of them together.
+    """Return what each sharder finds, run one after the other within one time limit.
 
-    Whether or not time is left, the first one that finds a plan is heard. The first Ctrl-C ends the
-    search as soon as there is a plan, and the best one so far is the answer; a second one
-    (``KeyboardInterrupt``) is raised only if no sharder has returned a plan. With ``search.jobs``
-    all of this happens in so many processes (``planner.search.parallel``).
+    Sharders run until one has a plan, even if the time is over. The first Ctrl-C ends the search as
+    soon as there is a plan, and the best plan so far is returned. A second Ctrl-C raises
+    ``KeyboardInterrupt`` only if no sharder has returned a plan. With ``search.jobs`` above 1,
+    several processes search (``planner.search.parallel``).
 
     Raises
     ------

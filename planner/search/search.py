@@ -1,4 +1,4 @@
-"""What a search is asked for, and what sharders found."""
+"""How to search (``Search``), and what one sharder found (``Attempt``)."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -16,23 +16,23 @@ from sharders import PORTFOLIO
 from sharders.problem.sharding_problem import Progress, Proof, SearchStatus
 
 PATIENCE = 3.0
-"""Times as long as all gains took that a search goes on without one (``Gains.over``)."""
+"""A search ends once it goes on without a gain for so many times as long as all gains took."""
 
 
 class SearchEnd(StrEnum):
-    """Why sharders searched no longer."""
+    """Why a search ended."""
 
     BOUND = "near the bound"
     """A step within ``Search.gap`` of the bound was found, or one as short as was asked for."""
     QUIET = "no more gained"
     """Nothing was gained for as long as ``Search.patience`` says."""
     LIMIT = "limit"
-    """The time or the number of plans was spent, or somebody interrupted."""
+    """The time or the number of plans was spent, or the user interrupted."""
     CONVERGED = "nothing left to try"
 
 
 Watch = Callable[[str, Progress], None]
-"""Told the sharder's name and where it stands."""
+"""Called with a sharder's name and its progress."""
 
 
 def _never() -> bool:
@@ -50,32 +50,32 @@ def _unwatched(sharder: str, progress: Progress) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """How to search: for how long, from which seed, and who is told."""
+    """How to search: how long, from which seed, and whom to tell of progress."""
 
     seed: int = 0
     time_limit: Seconds = 10.0
     max_plans: int | None = None
-    """Plans to look at, instead of a time limit: the same seed then gives the same plan on a
-    machine, whatever its load."""
+    """Number of plans to look at, instead of a time limit: the same seed then gives the same plan
+    on a machine, whatever its load."""
     interrupted: Callable[[], bool] = _never
-    """Asked now and then; once true, the best plan so far is the answer."""
+    """Called now and then; once it returns true, the best plan so far is the answer."""
     watch: Watch = _unwatched
     clock: Callable[[], Seconds] = time.monotonic
-    """What the time limit is measured by; benches use CPU time."""
+    """Returns the seconds by which the time limit is measured; benches use CPU time."""
     deadline: Callable[[Seconds], Seconds] = _without_end
-    """When to end, by the clock, whatever the time limit: told what the first plan took, which says
-    how long what follows the search takes on this machine, now."""
+    """Returns the time of the clock at which to end, whatever the time limit, given the seconds
+    that the first plan took: they tell how long later stages take on this machine, now."""
     began: Seconds | None = None
-    """When the command began, by the clock: what it took since counts, too; None: it begins now."""
+    """Time of the clock when the command began, from which the limit counts; None: now."""
     gap: float = 0.01
-    """Share of the bound within which a step is short enough: the search ends there."""
+    """The search ends once the step is above the bound by no more than this share."""
     enough: Seconds = 0.0
-    """A step that is not worth shortening any more: the search ends there."""
+    """The search ends once the step is no longer than these seconds."""
     patience: float = PATIENCE
-    """The search ends when nothing was gained for so many times as long as all gains took, and
+    """The search ends when nothing was gained for so many times as long as all gains took, plus
     ``Gains.least_quiet``; ``inf``: never before its time is up."""
     jobs: int = 1
-    """Processes of this machine that search at once, each from a seed of its own."""
+    """Number of processes of this machine that search at once, each from a seed of its own."""
     storage: str | None = None
     """URL of an Optuna storage: searches that name the same one, on any machine, share a study."""
 
@@ -92,35 +92,36 @@ class Search:
 
     @property
     def seconds(self) -> Seconds:
-        """What sharders may take: all the time there is, where plans are counted instead."""
+        """Seconds that sharders may take; infinite where plans are counted instead."""
         return self.time_limit if self.max_plans is None else inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """What one sharder found, or why it found nothing."""
+    """The plan that one sharder found, or the error why it found none."""
 
     sharder: str
     plan: ShardingPlan | None
     step_time: Seconds = float("inf")
-    """By our objective, whatever the sharder minimised."""
+    """By our objective, even if the sharder minimised another."""
     status: SearchStatus = SearchStatus.CONVERGED
     bound: Seconds | None = None
     evaluated: int = 0
     time: Seconds = 0.0
     error: PlannerError | None = None
     proof: Proof | None = None
-    """What a sharder proved that minimises something else than the step."""
+    """What a sharder that minimises another objective proved of it."""
     others: tuple[ShardingPlan, ...] = ()
     """Slower plans that later sharders may start from."""
     first_plan: Seconds = 0.0
-    """What the first plan of the search took, whichever sharder made it; 0: none was made yet."""
+    """Seconds that the first plan of the search took, whichever sharder made it; 0: none was made
+    yet."""
     early: SearchEnd | None = None
-    """Why no sharder was to search after it, though there was time."""
+    """Why no further sharder was run although there was time."""
 
     @property
     def found(self) -> ShardingPlan:
-        """The plan, of an attempt that has one."""
+        """The plan; only of an attempt that has one."""
         if self.plan is None:
             raise ValueError(f"sharder `{self.sharder}` found no plan")
         return self.plan
@@ -132,24 +133,24 @@ class Attempt:
 
 
 def several(given: Any) -> tuple[Any, ...]:  # noqa: ANN401 - of anything
-    """Return all that was given: a single text, path or number, too."""
+    """Return the values given as a tuple, also if a single text, path or number was given."""
     if isinstance(given, Iterable) and not isinstance(given, str):
         return tuple(given)
     return (given,)
 
 
 def sharders_for(name: str) -> tuple[str, ...]:
-    """Return the sharders that a request stands for."""
+    """Return the names of the sharders that a requested name stands for."""
     return PORTFOLIO if name == AUTO else (name,)
 
 
 def first_plan_time(attempts: Sequence[Attempt]) -> Seconds:
-    """Return what the first plan of a search took: those who found none before do not know."""
+    """Return the seconds that the first plan of a search took, as its last attempts know."""
     return max(each.first_plan for each in attempts)
 
 
 def search_end(names: Sequence[str], attempts: Sequence[Attempt]) -> SearchEnd:
-    """Return why a search with some sharders, which found these, went on no longer."""
+    """Return why a search with the sharders ``names``, which found ``attempts``, ended."""
     last = attempts[-1]
     if last.early is not None:
         return last.early

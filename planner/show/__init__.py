@@ -1,1 +1,1 @@
-"""How anything is shown: numbers, tables, errors, and where output goes."""
+"""How numbers, tables and errors are shown, and where output goes."""

@@ -1,4 +1,4 @@
-"""Tables of reports, described once: as text (``layout``), on pages (``pages.tables``), as JSON."""
+"""Tables of reports, described once for text (``layout``), pages (``pages.tables``) and JSON."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, is_dataclass
@@ -23,29 +23,30 @@ from planner.show.format import (
 
 Row = TypeVar("Row")
 WARNING, FULL, ASSUMED = "yellow", "red", "yellow"
-"""Styles of what deserves a look: waiting and warnings, memory that is nearly full, numbers that
-nobody measured. What they mean is said in words, too."""
+"""Styles of waiting and warnings, of memory that is nearly full, and of numbers that nobody
+measured. Words say the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """How numbers are said: their columns are right-aligned, and sorted by value on pages."""
+    """How numbers of a column are written; they are right-aligned, and sorted by value on pages."""
 
     one: Callable[[Any], str]
     alike: Callable[[Sequence[Any]], Sequence[str]] | None = None
-    """Those of a column of text, in one unit; None: as each is alone, and as it is on pages."""
+    """Writes all numbers of a column of text in one unit; None: each is written alone, as on
+    pages."""
     is_sorted: bool = True
-    """Whether it is a number to sort by on pages; a pair is not."""
+    """Whether pages sort by it; a pair cannot be sorted by."""
     is_right: bool = True
-    """Whether text is aligned to the right."""
+    """Whether text is right-aligned."""
 
     def __call__(self, value: Any) -> str:  # noqa: ANN401 - a number, as a rule
-        """Say one of them."""
+        """Return one number as text."""
         return self.one(value)
 
 
 def times(largest: Seconds) -> Quantity:
-    """Return durations in the unit of the largest, which need not be among them."""
+    """Return the quantity of durations, in the unit of the largest one given."""
     return Quantity(duration, partial(durations, largest=largest))
 
 
@@ -53,51 +54,51 @@ NUMBER, COUNT = Quantity(str), Quantity("{:,}".format)
 TIME, MEMORY, RATE = times(0.0), Quantity(memory, memories), Quantity(rate)
 SHARE, SHARE_FINE = Quantity(percent), Quantity(percent_fine)
 CHANGE = Quantity(change)
-"""Of ratios: 1.067 is ``+6.7%``."""
+"""Ratios written as changes: 1.067 is ``+6.7%``."""
 SPAN = Quantity(span, is_sorted=False)
 ERROR = Quantity(lambda error: change(1 + error))
-"""Relative and signed: 0.067 is ``+6.7%``."""
+"""Relative errors, signed: 0.067 is ``+6.7%``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Row]):
-    """One column of a table: what it has of every row, and how that is said."""
+    """One column of a table: the value of a row, and how it is written."""
 
     title: str
     of: Callable[[Row], Any]
-    """None: there is no such value of a row."""
+    """Returns a row's value; None: the row has none."""
     said: Callable[[Any], str] = str
-    """A ``Quantity``, or the column is of text."""
+    """Writes a value: a ``Quantity``, or a function that returns text."""
     _: KW_ONLY
     key: str = ""
-    """The name in JSON, where the value is as it is; empty: not there."""
+    """The value's name in JSON; empty: it is not in JSON."""
     page: str | None = None
-    """The title on pages where it is another; empty: not there."""
+    """The title on pages, if it is another one; empty: the column is not on pages."""
     in_text: bool = True
     none: str = ""
-    """What is said where there is no value."""
+    """Text of a missing value."""
     priority: int = 0
-    """Of text, columns with the highest number are dropped first; 0 is never dropped."""
+    """Columns of the highest number are dropped first from narrow text; 0: never dropped."""
     style: Callable[[Row], str] | None = None
-    """How cells of text look, as rich has it."""
+    """Returns the style of a row's cell in text, as rich has it."""
     prose: bool = False
-    """Whether cells are long, and broken into lines on pages."""
+    """Whether cells are long, so that pages break them into lines."""
     sorted_by: Callable[[Row], float | None] | None = None
-    """What rows are sorted by on pages, where it is not the value."""
+    """Returns what pages sort by, if not the value."""
 
     @property
     def is_right(self) -> bool:
-        """Whether cells are aligned to the right."""
+        """Whether cells are right-aligned."""
         return isinstance(self.said, Quantity) and self.said.is_right
 
     @property
     def is_sorted(self) -> bool:
-        """Whether rows are sorted by a number on pages, not by what is said."""
+        """Whether pages sort rows by a number, not by the text."""
         said = self.said
         return self.sorted_by is not None or (isinstance(said, Quantity) and said.is_sorted)
 
     def texts(self, rows: Iterable[Row]) -> list[str]:
-        """Return the cells of text, whose quantities are in one unit."""
+        """Return the cells as text, quantities in one unit."""
         values = list(map(self.of, rows))
         known = [value for value in values if value is not None]
         alike = self.said.alike if isinstance(self.said, Quantity) else None
@@ -106,7 +107,7 @@ class Column(Generic[Row]):
 
 
 def part_columns(total: Seconds) -> list[Column[tuple[str, Seconds]]]:
-    """Return the columns of parts of a time, under their names: how long, and what share."""
+    """Return the columns of parts of a total time: name, seconds and share."""
     return [
         Column("", lambda part: part[0]),
         Column("", lambda part: part[1], times(total)),
@@ -114,24 +115,23 @@ def part_columns(total: Seconds) -> list[Column[tuple[str, Seconds]]]:
     ]
 
 
-def untold(key: str, of: Callable[[Row], Any] | None = None) -> Column[Row]:
-    """Return a column that only JSON has: of what has that name, unless told otherwise."""
+def json_column(key: str, of: Callable[[Row], Any] | None = None) -> Column[Row]:
+    """Return a column that only JSON has: the field named ``key``, or the value of ``of``."""
     return Column("", of or attrgetter(key), key=key, page="", in_text=False)
 
 
 def rows_data(columns: Sequence[Column[Row]], rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Return the rows of a table as JSON has them, those that people do not read included."""
+    """Return the rows of a table as JSON has them, with the columns that only JSON has."""
     keyed = [column for column in columns if column.key]
     return [{column.key: plain(column.of(row)) for column in keyed} for row in rows]
 
 
 Keys: TypeAlias = Mapping[type, Mapping[str, str]]
-"""By dataclass what JSON calls its fields, with their units, where that is not their name; empty:
-they are left out."""
+"""JSON's name of fields, by dataclass, where it is another than the field's; empty: left out."""
 
 
 def plain(value: Any, keys: Keys = MappingProxyType({})) -> Any:  # noqa: ANN401 - of a report
-    """Return data as JSON has it: dataclasses by their fields, enumerations by value."""
+    """Return data as JSON has it: dataclasses by field, enumerations by value."""
     if is_dataclass(value):
         own = keys.get(type(value), {})
         named = {

@@ -1,7 +1,7 @@
-"""How a command ends that did not do what it was asked: in words on stderr, or in JSON on stdout.
+"""How a failed command says so: in words on stderr, or in JSON on stdout.
 
 Whatever goes wrong, ``--json`` prints one object. Where the command has printed its own already, or
-standard output takes no more, words say what went wrong.
+standard output is closed, words on stderr say what went wrong.
 """
 
 import errno
@@ -17,14 +17,14 @@ from planner.files.standard_output import STDOUT_USED, write_no_more
 _JSON = "--json"
 _BUG, _BAD_INPUT = 1, 3
 _SIGNALLED = 128
-"""Exit codes beyond are those of signals."""
+"""Exit codes above are those of signals."""
 _UNWRITTEN = {errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG, errno.EAGAIN, errno.EDQUOT}
-"""Why a stream takes no more, which then does not say its name."""
+"""Errors of a stream that takes no more, which do not have its name."""
 _OUT_OF_MEMORY = "out of memory: a smaller workload, fewer GPUs or a higher `ulimit -v`"
 
 
 class Endings:
-    """Says how one command ended; entered around it, what is a bug of ours, too."""
+    """Says why one command failed; as a context manager, also of a bug of ours."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         STDOUT_USED.set(False)
@@ -33,25 +33,28 @@ class Endings:
             import planner.files.json_text  # noqa: F401 - later there may be no memory for it
 
     def say(self, body: Mapping[str, Any], show: Callable[[], object]) -> int:
-        """Say what was wrong: ``body`` as JSON, or ``show`` it; return the exit code it has."""
+        """Print an error, ``body`` as JSON or by calling ``show``, and return its exit code."""
         if not self._as_json or not _printed(body):
             show()
         code: int = body["exit_code"]
         return code
 
     def left(self, code: int) -> int:
-        """Return the code of a command that said in words why it ended; nothing else is to come."""
+        """Return the exit code of a command that has said why it ended; nothing more is printed."""
         if code and self._as_json:
             kind = "Interrupted" if code > _SIGNALLED else "Error"
             _printed(_body(kind, f"ended with exit code {code}: stderr says why", code))
         return code
 
     def interrupted(self, text: str, code: int) -> int:
-        """Say that the command was told to end."""
+        """Print that the command was told to end, and return its exit code."""
         return self.say(_body("Interrupted", text, code), lambda: _write(text))
 
     def system_said(self, error: OSError) -> int:
-        """Say why the machine does not go on: what was read or written by name says so itself."""
+        """Print the operating system's error, and return the exit code.
+
+        Such errors name their file.
+        """
         if error.filename is None and error.errno in _UNWRITTEN:
             write_no_more(sys.stdout)
             STDOUT_USED.set(True)
@@ -60,7 +63,7 @@ class Endings:
         return self._ended("OSError", f"{name}{_reason(error)}")
 
     def out_of_memory(self) -> int:
-        """Say that there is too little of it."""
+        """Print that there is too little memory, and return the exit code."""
         return self._ended("MemoryError", _OUT_OF_MEMORY)
 
     def _ended(self, kind: str, message: str) -> int:
@@ -77,14 +80,14 @@ class Endings:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let a bug have its JSON; its traceback comes from Python."""
+        """Print a bug as JSON; Python prints its traceback."""
         if kind is not None and issubclass(kind, Exception) and self._as_json:
             hint = "a traceback is on stderr: if it is not in code of yours, it is a bug"
             _printed({**_body("InternalError", f"{kind.__name__}: {error}", _BUG), "hint": hint})
 
 
 def _body(kind: str, message: str, code: int) -> dict[str, Any]:
-    """Return what is no error of the planner's own as ``error_json`` returns those."""
+    """Return the JSON of an ending that is no ``PlannerError``, as ``error_json`` has it."""
     return {"kind": kind, "message": message, "hint": None, "exit_code": code}
 
 
@@ -93,7 +96,7 @@ def _reason(error: OSError) -> str:
 
 
 def _printed(body: Mapping[str, Any]) -> bool:
-    """Print the one JSON object that was asked for, if there is none yet; return whether it was."""
+    """Print the one JSON object if none was printed yet, and return whether it was."""
     from planner.files.json_text import dump_json
 
     if STDOUT_USED.get():

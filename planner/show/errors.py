@@ -1,4 +1,4 @@
-"""Errors as text with the user's own lines, and as JSON."""
+"""Errors as text that quotes the user's lines, and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,10 +18,10 @@ from planner.files.source import MOST_PROBLEMS
 from planner.show.format import count
 
 WIDTH = 100
-"""Columns that a quoted line may take."""
+"""Most columns of a quoted line."""
 
 _MOST_SHOWN = 20
-"""Problems of a file that are shown."""
+"""Most problems of a file that are shown."""
 _BUG, _BAD_INPUT = 1, 3
 _EXIT_CODES: Mapping[type[PlannerError], int] = {
     UnknownNameError: _BAD_INPUT,
@@ -31,11 +31,11 @@ _EXIT_CODES: Mapping[type[PlannerError], int] = {
     PluginError: 5,
     SharderFailedError: _BUG,
 }
-"""1 a bug, 3 bad input, 4 no plan fits, 5 something needed is missing."""
+"""Exit codes by class of error: 1 a bug, 3 bad input, 4 no plan fits, 5 something is missing."""
 
 
 def exit_code(error: PlannerError) -> int:
-    """Return the exit code of the command that ends with this error."""
+    """Return the exit code of a command that ends with this error."""
     return next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), _BAD_INPUT)
 
 
@@ -119,7 +119,7 @@ def _problem_lines(problem: Problem, source: str, quoted: Sequence[str]) -> list
 
 
 def _window(line: str, start: int, width: int, *, room: int) -> tuple[str, int]:
-    """Return what to show of a long line, and where the problem starts in it."""
+    """Return the part of a long line that is shown, and where the problem starts in it."""
     line = line.rstrip()
     start = min(start, len(line))
     if len(line) <= room:
@@ -147,7 +147,7 @@ def _columns(rows: Sequence[tuple[str, str]], *, indent: int) -> list[str]:
 
 
 def _clean(text: str) -> str:
-    """Return text that cannot move the terminal's cursor: every character one that prints."""
+    """Return text without characters that could move the terminal's cursor."""
     return "".join(
         char if char.isprintable() else " " if char == "\t" else "\ufffd" for char in text
     )

@@ -1,4 +1,4 @@
-"""Numbers as people read them: here, and only here, SI becomes text."""
+"""Numbers as text: only here SI becomes units that people read."""
 
 from collections.abc import Iterable, Sequence
 
@@ -22,7 +22,7 @@ _SIZES = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
 _RATES = ((1e9, " G"), (1e6, " M"), (1e3, " k"), (1.0, ""))
 _SURE, _SAME = 0.99, 5e-3
 _ROUNDED: Seconds = 1e-12
-"""Less than this of a step is what rounding leaves of differences."""
+"""Seconds that differences of steps may have from rounding alone."""
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -35,7 +35,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def _unit(size: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
-    """Return the largest unit that fits in a size, with its name, or else the smallest."""
+    """Return the largest unit (size, name) that is no larger than a size, or else the smallest."""
     return next((each for each in units if size >= each[0]), units[-1])
 
 
@@ -46,9 +46,9 @@ def duration(seconds: Seconds) -> str:
 
 
 def durations(column: Iterable[Seconds], largest: Seconds = 0.0) -> list[str]:
-    """Return the durations of one column: one unit, and decimal points below each other.
+    """Return the durations of a column in one unit, with decimal points below each other.
 
-    The largest one, or the one given, decides: it has at least three significant digits, and two
+    The largest one, or ``largest``, decides: it has at least three significant digits, and two
     decimals up to 100, so that smaller ones have three as well.
     """
     values = list(column)
@@ -59,12 +59,12 @@ def durations(column: Iterable[Seconds], largest: Seconds = 0.0) -> list[str]:
 
 
 def memory(num_bytes: Bytes) -> str:
-    """Return a memory size: GiB with one decimal, or MiB and KiB for small ones."""
+    """Return bytes as text: GiB with one decimal, or MiB and KiB for small sizes."""
     return size_text(num_bytes)
 
 
 def memories(column: Iterable[Bytes]) -> list[str]:
-    """Return the memory sizes of one column, in the unit that fits the largest."""
+    """Return the sizes of a column as text, in the unit that fits the largest."""
     values = list(column)
     unit, name = _unit(10 * max(map(abs, values), default=0.0), _SIZES)
     return [f"{value / unit:,.1f} {name}" for value in values]
@@ -76,7 +76,7 @@ def bandwidth(bytes_per_second: BytesPerSecond) -> str:
 
 
 def rate(per_second: float) -> str:
-    """Return a rate without its unit: ``11.5 M`` stands for 11.5 million a second."""
+    """Return a rate as text without its unit: ``11.5 M`` is 11.5 million per second."""
     unit, name = _unit(per_second, _RATES)
     return f"{significant(per_second / unit)}{name}"
 
@@ -92,28 +92,28 @@ def percent_fine(share: float) -> str:
 
 
 def change(ratio: float) -> str:
-    """Return the relative change that a ratio stands for, signed: 1.067 is ``+6.7%``.
+    """Return a ratio as a signed relative change: 1.067 is ``+6.7%``.
 
-    What rounds to none has no sign.
+    A change that rounds to 0 has no sign.
     """
     percents = round(100 * (ratio - 1), 1)
     return f"{percents:+.1f}%" if percents else "0.0%"
 
 
 def times_text(ratio: float, more: str, less: str, same: str) -> str:
-    """Return how many times more or less a ratio stands for; within half a percent it is same."""
+    """Return a ratio as text: how many times more or less; ``same`` within half a percent."""
     if abs(ratio - 1) < _SAME:
         return same
     return f"{ratio:.2f}× {more}" if ratio > 1 else f"{1 / ratio:.2f}× {less}"
 
 
 def count(number: int, thing: str) -> str:
-    """Return a count with its noun in the right number."""
+    """Return a number with its noun, in the plural where needed."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def bar(share: float, width: int, background: str = " ") -> str:
-    """Return a horizontal bar that fills a share of the width, to an eighth of a column."""
+    """Return a horizontal bar of ``width`` columns, filled to a share, in eighths of a column."""
     eighths = round(8 * width * min(1.0, max(0.0, share)))
     full, rest = divmod(eighths, 8)
     drawn = "█" * full + (_EIGHTHS[rest] if rest else "")
@@ -121,12 +121,12 @@ def bar(share: float, width: int, background: str = " ") -> str:
 
 
 def printable(text: str) -> str:
-    """Return text that cannot move the cursor: names come from files, and files from anywhere."""
+    """Return text without characters that move the cursor: names come from files."""
     return "".join(char if char.isprintable() else "\ufffd" for char in text)
 
 
 def signed_duration(seconds: Seconds) -> str:
-    """Return a change of a duration, with its sign; what rounding leaves is none."""
+    """Return a change of a duration with its sign; differences from rounding are 0."""
     if abs(seconds) < _ROUNDED:
         return "0 us"
     return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}"
@@ -139,7 +139,7 @@ def span(interval: tuple[Seconds, Seconds]) -> str:
 
 
 def odds(probability: float) -> str:
-    """Return a probability that comes from samples: never quite 0% or 100%."""
+    """Return a probability from samples as text: never quite 0% or 100%."""
     if probability > _SURE:
         return f">{percent(_SURE)}"
     return f"<{percent(1 - _SURE)}" if probability < 1 - _SURE else percent(probability)

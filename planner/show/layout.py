@@ -1,4 +1,4 @@
-"""Text side by side: tables, whose least important columns are dropped when it gets narrow."""
+"""Tables as text; the least important columns are dropped where it is narrow."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from planner.show.columns import Column, Row
 
 
 @dataclass(frozen=True, slots=True)
-class _Laid:
-    """One column of text; its cells, the title first, are never cut."""
+class _TextColumn:
+    """One column of text, title first; cells are never cut."""
 
     cells: Sequence[str]
     styles: Sequence[str]
@@ -20,7 +20,7 @@ class _Laid:
     priority: int
 
     @classmethod
-    def of(cls, column: Column[Row], rows: Sequence[Row]) -> "_Laid":
+    def of(cls, column: Column[Row], rows: Sequence[Row]) -> "_TextColumn":
         styles = ["", *map(column.style, rows)] if column.style else [""] * (1 + len(rows))
         cells = [column.title, *column.texts(rows)]
         return cls(cells, styles, column.is_right, column.priority)
@@ -43,8 +43,8 @@ def rows_text(
     indent: int = 2,
     gap: int = 3,
 ) -> Iterator[Text]:
-    """Yield the lines of a table: bold titles, unless all are empty, and the rows."""
-    laid = [_Laid.of(column, rows) for column in columns if column.in_text]
+    """Yield the lines of a table: bold titles, unless all are empty, and rows."""
+    laid = [_TextColumn.of(column, rows) for column in columns if column.in_text]
     shown = _fitting(laid, width - indent, gap)
     has_titles = any(column.cells[0] for column in shown)
     for row in range(0 if has_titles else 1, 1 + len(rows)):
@@ -58,7 +58,7 @@ def rows_text(
         yield line
 
 
-def _fitting(columns: Sequence[_Laid], width: int, gap: int) -> list[_Laid]:
+def _fitting(columns: Sequence[_TextColumn], width: int, gap: int) -> list[_TextColumn]:
     shown = list(columns)
     while sum(column.width + gap for column in shown) - gap > width:
         least = max(shown, key=lambda column: column.priority)
@@ -78,13 +78,13 @@ def titled(title: str, lines: Iterable[Text]) -> Iterator[Text]:
 def wrapped(
     text: str, width: int, *, indent: int = 2, then: int = 0, style: str = ""
 ) -> Iterator[Text]:
-    """Yield a text as lines, all but the first indented by so many more columns."""
+    """Yield the lines of a text; lines after the first are indented by ``then`` more columns."""
     for line in wrap(text, width - indent, subsequent_indent=" " * then):
         yield Text(" " * indent + line, style=style)
 
 
 def flow(items: Sequence[str], *, width: int, indent: int, gap: int = 4) -> list[str]:
-    """Return items side by side on as many lines as they need; an item is never cut."""
+    """Return lines of items side by side, as many lines as needed; items are never cut."""
     lines: list[str] = []
     for item in items:
         longer = f"{lines[-1]}{' ' * gap}{item}" if lines else ""

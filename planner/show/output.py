@@ -1,4 +1,4 @@
-"""Where output goes: reports to stdout, remarks to stderr, JSON instead of either."""
+"""Where output goes: reports to stdout, remarks to stderr, JSON to stdout instead of both."""
 
 import os
 import sys
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from sharders.problem.sharding_problem import Progress
 
 NARROWEST, WIDEST = 20, 100
-"""Columns of a report, however narrow or wide the terminal."""
+"""Columns of a report in a very narrow or very wide terminal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """How a command was asked to speak."""
+    """How a command prints, as its flags say."""
 
     json: bool = False
     quiet: bool = False
@@ -37,7 +37,7 @@ class Output:
         _echo(f"{text}\n")
 
     def lines(self, lines: Callable[[int], "Iterable[Text]"], file: TextIO | None = None) -> None:
-        """Print styled lines, made for the width there is."""
+        """Print styled lines, made by a function of the width."""
         from rich.console import Console
 
         console = Console(
@@ -52,22 +52,21 @@ class Output:
         _echo(written.get(), file, color=True)
 
     def remark(self, text: str) -> None:
-        """Say on stderr what was done, unless asked to be quiet."""
+        """Print a remark on stderr, unless asked to be quiet."""
         if not self.quiet:
             _echo(_harmless(text) + "\n", sys.stderr)
 
     @property
     def live(self) -> bool:
-        """Whether a line that changes can be shown."""
+        """Whether a changing line can be shown."""
         dumb = os.environ.get("TERM", "dumb") == "dumb"
         return sys.stderr.isatty() and not (self.quiet or self.json or dumb)
 
 
 def _echo(text: str, stream: TextIO | None = None, *, color: bool | None = None) -> None:
-    """Write text to a stream, by default stdout, while anyone reads it.
+    """Write text to a stream, by default stdout, as long as its reader is there.
 
-    A reader that has seen enough, as `head` has, does not end the command: files are still to be
-    written.
+    A reader that stops, as ``head`` does, does not end the command: files are still to be written.
     """
     stream = stream or sys.stdout
     try:
@@ -77,14 +76,14 @@ def _echo(text: str, stream: TextIO | None = None, *, color: bool | None = None)
 
 
 def _harmless(text: str) -> str:
-    """Return text without what moves a terminal's cursor: names come from files."""
+    """Return text without characters that move the cursor: names come from files."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
 
 
 class ProgressLine:
-    """One line on a terminal's stderr that says where a search stands, and goes away."""
+    """A line on a terminal's stderr that shows a search's progress and then vanishes."""
 
     def __init__(self, output: Output, time_limit: float) -> None:
         self._live = output.live
@@ -92,7 +91,7 @@ class ProgressLine:
         self._start = self._shown = time.monotonic()
 
     def watch(self, sharder: str, progress: "Progress") -> None:
-        """Show a search's progress, ten times a second at most."""
+        """Show a search's progress, at most ten times a second."""
         now = time.monotonic()
         if not self._live or now - self._shown < 0.1:
             return

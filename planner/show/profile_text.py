@@ -1,14 +1,14 @@
-"""The tables of hardware profiles beside each other, and of the kernel families of one."""
+"""Tables of several hardware profiles, and of one profile's kernel families."""
 
 from collections.abc import Mapping
 
 from costmodel.domain.hardware import HardwareProfile, KernelFamily
-from planner.show.columns import COUNT, NUMBER, SHARE_FINE, Column, Quantity, untold
+from planner.show.columns import COUNT, NUMBER, SHARE_FINE, Column, Quantity, json_column
 from planner.show.format import bandwidth, memory, percent, rate
 
 
 def _measured_on(family: KernelFamily) -> str:
-    """Return the ranges of what was measured as text."""
+    """Return the measured ranges of a kernel family as text."""
     if not family.num_points:
         return "nothing"
     return ", ".join(_range(name, *pair) for name, pair in family.ranges.items()) or "one setting"
@@ -23,7 +23,7 @@ _QUANTITIES: Mapping[str, str] = {
 
 
 def _range(name: str, low: float, high: float) -> str:
-    """Return one range: sizes with their unit, products by letter, counts by what they count."""
+    """Return one range as text: sizes with their unit, counts with a letter or noun."""
     text = _size if name == "num_bytes" else _count
     both = text(low) if low == high else f"{text(low)}-{text(high)}"
     unit = _QUANTITIES.get(name)
@@ -59,11 +59,11 @@ PROFILE_COLUMNS: list[Column[HardwareProfile]] = [
 FAMILY_COLUMNS: list[Column[tuple[str, KernelFamily]]] = [
     Column("Family", lambda row: row[0], key="name"),
     Column("Source", lambda row: row[1].source, key="source"),
-    untold("origin", lambda row: row[1].origin),
+    json_column("origin", lambda row: row[1].origin),
     Column("Points", lambda row: row[1].num_points, COUNT, key="num_points"),
     Column("Held-out error", lambda row: row[1].error, SHARE_FINE, key="error", none="-"),
     Column("90%", lambda row: row[1].error_p90, SHARE_FINE, key="error_p90", none="-"),
     Column("Measured", lambda row: _measured_on(row[1]), priority=1),
-    untold("ranges", lambda row: row[1].ranges),
+    json_column("ranges", lambda row: row[1].ranges),
 ]
-"""Kernel families: what they rest on, and how far off they have been."""
+"""Columns of a table of kernel families: sources and errors."""

@@ -12,10 +12,10 @@ from planner.show.columns import (
     Column,
     Keys,
     Quantity,
+    json_column,
     plain,
     rows_data,
     times,
-    untold,
 )
 from planner.show.format import count, duration, durations, percent
 from planner.show.layout import flow, rows_text, titled
@@ -137,8 +137,8 @@ def outcome_columns(largest: Seconds = 0.0) -> list[Column[Outcome]]:
         Column("CPU predicted", lambda each: each.prediction.busy, by_rank, key="predicted_cpu_s",
                priority=4),
         Column("Others", lambda each: each.foreign, others, key="foreign_share", priority=2),
-        untold("rounds_s", lambda each: each.rounds),
-        untold("phases", _phases),
+        json_column("rounds_s", lambda each: each.rounds),
+        json_column("phases", _phases),
     ]  # fmt: skip
 
 

@@ -1,8 +1,7 @@
-"""Why a table is sharded as it is: what the step would be were it sharded otherwise.
+"""What the step would be with one table sharded otherwise, the others staying where they are.
 
-The other tables stay where they are. Every option of a table is tried on the ranks that look up
-least, by the engine that searches: 21,000 ways for 856 tables on 64 GPUs take 1.6 CPU seconds,
-compiled.
+Every option of a table is tried on the ranks with least lookup time, by the engine that searches:
+21,000 ways for 856 tables on 64 GPUs take 1.6 CPU seconds, compiled.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,11 +23,11 @@ if TYPE_CHECKING:
 
 ELSEWHERE = "elsewhere"
 MOST_PLACES = 8
-"""Other ranks looked at for a table as it is sharded: those that look up least, of which one may
-have no lookups of its kernel, and so be the worst."""
+"""Number of other ranks tried for a table's present option, those with least lookup time first.
+With one alone, that might have no lookups of its kernel and be the worst."""
 MOST_WAYS, MOST_WAYS_INTERPRETED = 100_000, 1_000
-"""Ways looked at in all: a page is not worth more than some 10 CPU seconds. Tables that are looked
-up most come first."""
+"""Number of ways tried for all tables, compiled and interpreted: some 10 CPU seconds. Tables with
+most lookups come first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,17 +35,17 @@ class Alternatives:
     """What the step would be with one table sharded otherwise."""
 
     step_times: Mapping[str, Seconds]
-    """Predicted, by sharding type; of the present type by what is not as it is (its kernel, number
-    of blocks or cache), or ``elsewhere`` on other ranks. The shortest first, and infinite where it
-    does not fit in memory."""
+    """Predicted step by the name of a way, the shortest first; infinite where it does not fit in
+    memory. A name is a sharding type; for the present type, it is the kernel, number of blocks or
+    cache that differs, or ``elsewhere``."""
     fixed: bool
-    """Whether the user said which ranks it is to be on."""
+    """Whether the user gave the table's ranks."""
     nearest: TableSharding | None = None
-    """The way with the shortest step of those of another sharding type; None: none fits."""
+    """The sharding of another type with the shortest step; None: none fits."""
 
 
 def alternatives(planned: "Planned") -> Mapping[str, Alternatives]:
-    """Return the alternatives of every table, by name, as far as ``MOST_WAYS`` allows."""
+    """Return the alternatives of tables by name, as many tables as ``MOST_WAYS`` allows."""
     workload, topology = planned.workload, planned.topology
     problem = ShardingProblem.of(workload, topology)
     editor = PlanEditor(problem)
@@ -62,18 +61,18 @@ def alternatives(planned: "Planned") -> Mapping[str, Alternatives]:
         if left < 0:
             break
         table = workload.tables[index]
-        found[table.name] = _of_table(editor, index, ways)
+        found[table.name] = _timed_ways(editor, index, ways)
     return found
 
 
 def best_change(others: Alternatives, step_time: Seconds) -> float | None:
-    """Return by what share the step is longer in the best other way; None: there is none."""
+    """Return the share by which the step is longer in the best other way; None: there is none."""
     shortest = min(others.step_times.values(), default=inf)
     return shortest / step_time - 1 if shortest < inf else None
 
 
 def _ways(editor: PlanEditor, index: int, order: Sequence[int]) -> Iterator[PlacedOption]:
-    """Yield each option of a table on the first ranks of an order, the present one on others."""
+    """Yield a table's options on the first ranks of an order; its present option on other ranks."""
     problem, present = editor.problem, editor.choices[index]
     for option in problem.options[editor.tables[index].name]:
         most = MOST_PLACES if option == present.option else 1
@@ -81,8 +80,8 @@ def _ways(editor: PlanEditor, index: int, order: Sequence[int]) -> Iterator[Plac
         yield from islice((way for way in ways if way != present), most)
 
 
-def _name(option: TableOption, present: TableOption) -> str:
-    """Return a sharding type; of the present one, what is not as it is."""
+def _way_name(option: TableOption, present: TableOption) -> str:
+    """Return an option's sharding type; if that is the present one, what differs from it."""
     kind = option.sharding_type.value
     if option == present:
         return ELSEWHERE
@@ -95,14 +94,15 @@ def _name(option: TableOption, present: TableOption) -> str:
     return f"{kind} with another cache"
 
 
-def _of_table(editor: PlanEditor, index: int, ways: Sequence[PlacedOption]) -> Alternatives:
+def _timed_ways(editor: PlanEditor, index: int, ways: Sequence[PlacedOption]) -> Alternatives:
+    """Return the alternatives of one table, with each way's step timed."""
     table, present = editor.tables[index], editor.choices[index].option
     moves: list[Move] = [{index: way} for way in ways]
     shortest: dict[str, Seconds] = {}
     nearest: PlacedOption | None = None
     least = inf
     for way, seconds in zip(ways, editor.times(moves)[0].tolist(), strict=True):
-        name = _name(way.option, present)
+        name = _way_name(way.option, present)
         shortest[name] = min(seconds, shortest.get(name, inf))
         if seconds < least and way.option.sharding_type is not present.sharding_type:
             nearest, least = way, seconds

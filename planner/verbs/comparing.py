@@ -36,7 +36,7 @@ def compare(
     search: Search | None = None,
     **options: Any,  # noqa: ANN401 - the fields of Search
 ) -> Comparison:
-    """Run several sharders (none named: all, and ``auto``), and simulate their plans.
+    """Return the plans of several sharders (none named: all, and ``auto``), simulated.
 
     The shortest expected step comes first.
 
@@ -74,14 +74,13 @@ def compare(
 def run_apart(
     names: Sequence[str], problem: ShardingProblem, search: Search
 ) -> tuple[Attempt, ...]:
-    """Run sharders, or ``auto``, one after the other, none knowing what the others found.
+    """Return what each sharder, or ``auto``, finds alone, one after the other.
 
-    What the sharders of ``auto`` find is chosen among as ``plan`` does, within the time of
-    ``auto``.
+    ``auto`` chooses among its sharders' plans as ``plan`` does, within its own time limit.
 
-    Each has the whole time limit, and ends sooner where it gains nothing for a while. Being
-    interrupted ends it; the last one heard is then one that has a plan. A sharder that finds no
-    plan, or fails, costs the others nothing: its attempt has the error.
+    Each has the whole time limit, and ends sooner where it gains nothing for a while. An interrupt
+    ends all, the last one run being the first that has a plan. If a sharder fails, its attempt has
+    the error.
     """
     attempts: list[Attempt] = []
     with until_interrupted(search) as heeding:
@@ -107,11 +106,11 @@ def _alone_or_error(name: str, problem: ShardingProblem, search: Search) -> Atte
     except MemoryError:
         raise
     except Exception as bug:  # noqa: BLE001 - whatever a sharder, ours or another's, raises
-        error = SharderFailedError(name, _told(bug))
+        error = SharderFailedError(name, _bug_text(bug))
     return Attempt(sharder=name, plan=None, error=error, time=search.clock() - start)
 
 
-def _told(bug: Exception) -> str:
+def _bug_text(bug: Exception) -> str:
     """Return an exception's type, message and the line that raised it."""
     last = traceback.extract_tb(bug.__traceback__)[-1]
     place = f"{Path(last.filename).name}, line {last.lineno}"

@@ -1,4 +1,4 @@
-"""What changed from one plan to another, and what each change is worth."""
+"""What changed from one plan to another, and what each change adds to the step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,25 +24,25 @@ class TableChange:
     """None: the old workload does not have the table."""
     new: TableSharding | None
     step_time_change: Seconds | None = None
-    """What it adds to the predicted step once the tables before it have changed, too, so that all
-    changes add up; None: it cannot be told."""
+    """Seconds that the change adds to the predicted step after all changes listed before it, so
+    that all of them add up; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDiff:
-    """Two plans beside each other."""
+    """Two plans, and how they differ."""
 
     old: Report
     new: Report
     changes: tuple[TableChange, ...]
-    """Changed tables, those that gain most alone first; then added and removed ones."""
+    """Changed tables, those with the largest gain alone first; then added and removed ones."""
     num_unchanged: int
     probability_faster: float
-    """How likely the new plan is faster, given how far off the models have been."""
+    """Probability that the new plan is faster."""
     differ_in: tuple[str, ...] = ()
-    """Which of workload, machine and ranks the plans are not for the same of."""
+    """Those of workload, machine and ranks that differ between the plans."""
     other_model: str = ""
-    """How the models that the plans are for differ; empty: they do not."""
+    """How the two models differ; empty: they do not."""
 
     def __repr__(self) -> str:
         return (
@@ -52,7 +52,7 @@ class PlanDiff:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the reader is to be warned of: that the models differ, and what each report says."""
+        """Warnings: that the models differ, and those of each report."""
         models = f"the plans are for different models ({self.other_model}): their steps do "
         old, new = self.old.notes, self.new.notes
         return (
@@ -64,16 +64,17 @@ class PlanDiff:
 
     @property
     def other_change(self) -> Seconds:
-        """What is left of the predicted step's change: of another workload, machine or ranks.
+        """Seconds of the predicted step's change that no table's change explains.
 
-        Tables that are sharded otherwise and whose own part cannot be told are in it.
+        They come from another workload, machine or ranks, and from tables whose own part is
+        unknown.
         """
         told = sum(each.step_time_change or 0.0 for each in self.changes)
         return self.new.step_time - self.old.step_time - told
 
     @property
     def speedup(self) -> float:
-        """Expected step of the old plan over that of the new."""
+        """The old plan's expected step over the new one's."""
         return self.old.expected / self.new.expected
 
     @property
@@ -83,7 +84,7 @@ class PlanDiff:
 
 
 def compare_plans(old: Planned | str | Path, new: Planned | str | Path) -> PlanDiff:
-    """Return what changed between two plans or plan files, and what each change is worth."""
+    """Return the differences of two plans or plan files, with what each change adds to the step."""
     before, after = (each if isinstance(each, Planned) else load_plan(each) for each in (old, new))
     return _diff(before, after)
 
@@ -121,7 +122,7 @@ def _differences(old: Planned, new: Planned) -> tuple[str, ...]:
 
 
 def _other_model(old: Workload, new: Workload) -> str:
-    """Say how two models differ, whatever their inputs, batches and data types; empty: not."""
+    """Return how two models differ, inputs, batches and data types apart; empty: they do not."""
     was, now = (
         {each.name: (each.num_embeddings, each.embedding_dim) for each in workload.tables}
         for workload in (old, new)
@@ -136,10 +137,10 @@ def _other_model(old: Workload, new: Workload) -> str:
 def _effects(
     old: Planned, new: Planned, changed: Sequence[tuple[TableSharding, TableSharding]]
 ) -> list[TableChange]:
-    """Return what each change adds to the old plan's step, made one after the other.
+    """Return the changed tables, each with the seconds it adds after those before it.
 
-    Where two changes help only together, alone neither would have an effect, or both the whole
-    one: effects of single changes do not add up. In which order they are made is their order alone.
+    Effects of single changes do not add up: two changes may help only together. So each is made
+    after the others; the effect alone gives the order only.
     """
     same_ranks = (old.plan.world_size, old.plan.local_world_size) == (
         new.plan.world_size,

@@ -1,6 +1,6 @@
-"""Why a plan's step takes as long as it does, and what would make it shorter.
+"""Why a plan's step takes as long as it does, and which changes would make it shorter.
 
-Nothing here is guessed: every remedy is a plan that was searched for, from the present one on.
+Every remedy is a plan that was searched for, starting from the present one.
 """
 
 from collections.abc import Sequence
@@ -36,11 +36,9 @@ from planner.verbs.what_if import (
 )
 
 MOST_TOLD = 6
-"""Tables that are looked at closely, and that the text is about: those looked up most."""
+"""Number of tables that are looked at closely and described: those with most lookup time."""
 TIME_LIMIT: Seconds = 50.0
-"""For all what-ifs together, which is what planning anew has for each of the usual ones: with 4 s
-each, those of 300 tables on 128 GPUs end up to 7% above a search anew, of 2,000 on 256 up to 81%.
-Those of small models end long before."""
+"""Seconds for all what-ifs together, as much as planning anew takes for each of the usual ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,36 +46,36 @@ class PathRow:
     """A stretch of the critical path in one stage."""
 
     start: Seconds
-    """From the beginning of the step."""
+    """Seconds from the beginning of the step."""
     seconds: Seconds
     stage: Stage
     rank: int | None
-    """None: a collective, all ranks of its group."""
+    """None: a collective of all ranks of its group."""
     bound_by: str
     source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableExplanation:
-    """How one table is sharded, and what the step would be otherwise."""
+    """How one table is sharded, and the step if it were sharded otherwise."""
 
     sharding: TableSharding
     weight_bytes: Bytes
     lookup_share: float
     """Share of all tables' lookup time."""
     others: Alternatives | None = None
-    """None: there are too many tables to try all ways of each."""
+    """None: there are too many tables to try all of them."""
     effect: str = ""
-    """The stage of the critical path that changes most in the nearest way of another type; only of
+    """The stage of the critical path that changes most with the table's nearest other type; only of
     the first ``MOST_TOLD`` tables."""
     wider_step_time: Seconds | None = None
-    """Step time with half as many, twice as wide blocks of columns; None: they are not narrow, or
-    it is none of these tables."""
+    """Step with half as many, twice as wide blocks of columns; None: the blocks are not narrow, or
+    it is not one of the first tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Where a step's time goes, why the tables are where they are, and what would help."""
+    """Where a step's time goes, why tables are where they are, and what would help."""
 
     report: Report
     last_rank: int
@@ -86,9 +84,9 @@ class Explanation:
     choices: tuple[TableExplanation, ...]
     remedies: tuple[Remedy, ...] = ()
     unplanned: tuple[tuple[str, str], ...] = ()
-    """Changes that no plan was found with, and why."""
+    """(change, reason) of changes for which no plan was found."""
     turn: Turn | None = None
-    """The assumption that decides against the plans found beside it; None: none could."""
+    """The assumption that decides between the plan and its rivals; None: none could."""
 
 
 def explain(
@@ -98,7 +96,7 @@ def explain(
     search: Search | None = None,
     **options: Any,  # noqa: ANN401 - the fields of Search
 ) -> Explanation:
-    """Return why a plan, or plan file, takes as long as it does, and what would help.
+    """Return why a plan's step takes so long, and what would make it shorter.
 
     Parameters
     ----------
@@ -121,19 +119,19 @@ def explain(
 
 
 def changes_of(planned: Planned, what_ifs: Sequence[str]) -> tuple[Change, ...]:
-    """Return the changes that are asked for, or else the usual ones."""
+    """Return the changes asked for, or else the usual ones."""
     asked = tuple(asked_change(planned, text) for text in what_ifs)
     return asked or tuple(usual_changes(planned))
 
 
 def explained(planned: Planned) -> Explanation:
-    """Return all of an explanation but what would help."""
+    """Return an explanation without remedies."""
     timeline = plan_timeline(planned.workload, planned.topology, planned.plan)
     return Explanation(
         report=planned.report,
         last_rank=_last_rank(timeline),
         path=path_rows(timeline),
-        choices=_choices(planned, timeline),
+        choices=_explained_tables(planned, timeline),
     )
 
 
@@ -166,6 +164,7 @@ def path_rows(timeline: Timeline) -> tuple[PathRow, ...]:
 
 
 def _bound_text(node: Node) -> str:
+    """Return what limits a node's time, as text."""
     if node.basis.bound_by is not None:
         return node.basis.bound_by.value
     return "CPU time" if node.stage is Stage.HOST else ""
@@ -175,9 +174,9 @@ def _last_rank(timeline: Timeline) -> int:
     return timeline.graph.nodes[timeline.last_node].rank
 
 
-def _choices(planned: Planned, timeline: Timeline) -> tuple[TableExplanation, ...]:
-    """Return all tables, those first whose lookups take longest."""
-    alone = {table.name: _alone(planned, table) for table in planned.workload.tables}
+def _explained_tables(planned: Planned, timeline: Timeline) -> tuple[TableExplanation, ...]:
+    """Return the explanation of every table, those with most lookup time first."""
+    alone = {table.name: _lookup_time(planned, table) for table in planned.workload.tables}
     chosen = sorted(planned.plan.tables, key=lambda sharding: -alone[sharding.table])
     objective, total = Objective(planned.workload, planned.topology), sum(alone.values())
     others = alternatives(planned)
@@ -209,7 +208,7 @@ def _effect_of(planned: Planned, before: Timeline, other: TableSharding) -> str:
     return effect(before.breakdown(), after.breakdown())
 
 
-def _alone(planned: Planned, table: EmbeddingTable) -> Seconds:
+def _lookup_time(planned: Planned, table: EmbeddingTable) -> Seconds:
     workload, topology = planned.workload, planned.topology
     estimates = embedding_estimate(
         (table,),

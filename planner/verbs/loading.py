@@ -1,4 +1,4 @@
-"""Plans that were made before: read, checked, and their step predicted again."""
+"""Loading a plan made before, and predicting its step again."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def load_plan(path: str | Path) -> Planned:
-    """Read a plan file and predict its step again, with the models of today.
+    """Return a plan file's plan, with its step predicted by the present models.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def load_plan(path: str | Path) -> Planned:
 
 
 def judge(file: "PlanFile") -> Planned:
-    """Check a plan that comes from elsewhere, and predict its step."""
+    """Return the plan of a file, checked, with its step predicted."""
     from planner.files.plans import planned_topology
 
     topology = planned_topology(file)

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from planner.decision.choice import Choice
 
 JUDGING_PASSES = 2.0
-"""What each look at another batch, or at another assumption, takes (``stages.PASSES``)."""
+"""Time of one look at another batch or assumption, in times of the first plan
+(``stages.PASSES``)."""
 WITHOUT_CHOICE = (
     "the time limit left none for the models' errors: the step is as predicted, without an "
     "interval, and the plan is the fastest so predicted"
@@ -55,7 +56,7 @@ def plan(
     search: Search | None = None,
     **options: Any,  # noqa: ANN401 - the fields of Search
 ) -> Planned:
-    """Search for the plan with the shortest expected step.
+    """Return the plan with the shortest expected step that a search finds.
 
     Parameters
     ----------
@@ -89,7 +90,7 @@ def plan(
 
 
 def advised(error: PlannerError, problem: ShardingProblem, search: Search) -> PlannerError:
-    """Return the error, of one that says that no plan fits with what would help."""
+    """Return an error that no plan fits with remedies that were found; other errors as they are."""
     from planner.verbs.changes import Case
     from planner.verbs.remedies import with_searched
 
@@ -102,9 +103,9 @@ def advised(error: PlannerError, problem: ShardingProblem, search: Search) -> Pl
 def plan_from(
     start: ShardingPlan, workload: Workload, topology: Topology, search: Search
 ) -> Planned:
-    """Search again from a plan, for a workload and machine that it may not have been made for.
+    """Return a plan searched for from another one, which may be of another workload or machine.
 
-    Where it is valid and fits, it is where the search starts, and one of the plans to choose from.
+    If that one is valid and fits, the search starts there, and it is a candidate.
     """
     known = (start,) if is_usable(workload, topology, start) else ()
     problem = ShardingProblem.of(workload, topology, known)
@@ -114,7 +115,7 @@ def plan_from(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningTask:
-    """A problem to solve, and the name its hardware goes by."""
+    """A problem to solve, and the name of its hardware."""
 
     problem: Any
     hardware_name: str
@@ -128,7 +129,7 @@ class PlanningTask:
         seed: int,
         bound: Seconds = 0.0,
     ) -> Report:
-        """Simulate an attempt's plan."""
+        """Return the report on an attempt's plan, simulated."""
         from costmodel.step.program_timeline import plan_timeline
         from planner.decision.choice import known_loads
 
@@ -153,7 +154,7 @@ class PlanningTask:
         return replace(made, search=search)
 
     def searched(self, sharder: str, baseline: str, search: Search) -> Planned:
-        """Search, choose among what was found and the baseline, and report on it, all in time."""
+        """Return the chosen plan: search, choose among plans found and the baseline's, report."""
         from planner.decision.choice import choose
         from planner.decision.judging import make_verdict
 
@@ -205,11 +206,13 @@ class PlanningTask:
                 time_left=lambda: stages.time_left(passes=JUDGING_PASSES),
             )
             report = replace(report, verdict=verdict)
-        sure = replace(report, confidence=choice.confidence, baseline=beaten(beside, choice))
+        sure = replace(
+            report, confidence=choice.confidence, baseline=compared_baseline(beside, choice)
+        )
         return self.planned(chosen, sure)
 
     def _candidates(self, attempts: Sequence[Attempt], beside: Baseline | None) -> list[Attempt]:
-        """Return the plans found, the fastest first, those known before and the baseline's."""
+        """Return the plans to choose from: found ones, fastest first, known ones, the baseline."""
         found = sorted((a for a in attempts if a.plan), key=lambda attempt: attempt.step_time)
         given = [("start", seconds, plan) for seconds, plan in self.problem.known_times()]
         if beside is not None and beside.plan is not None:
@@ -221,7 +224,7 @@ class PlanningTask:
         return found
 
     def planned(self, attempt: Attempt, report: Report) -> Planned:
-        """Return an attempt's plan with everything it is about."""
+        """Return an attempt's plan with its workload, machine and report."""
         return Planned(
             workload=self.problem.workload,
             topology=self.problem.topology,
@@ -234,7 +237,7 @@ class PlanningTask:
 def planning_task(
     workload: WorkloadLike, hardware: HardwareLike, gpus: int, nodes: int | None
 ) -> PlanningTask:
-    """Return what is to be planned, with files read, and checked against each other."""
+    """Return a problem with its files read and checked against each other."""
     profile = hardware if isinstance(hardware, HardwareProfile) else load_profile(hardware)
     loaded, document = (
         (workload, None) if isinstance(workload, Workload) else read_workload(workload)
@@ -249,13 +252,13 @@ def planning_task(
 
 
 def _begun(search: Search | None, options: Mapping[str, Any]) -> Search:
-    """Return how to search, the time limit counting from now unless it does already."""
+    """Return how to search, with the time limit counting from now if it does not count yet."""
     given = replace(search or Search(), **options)
     return given if given.began is not None else replace(given, began=given.clock())
 
 
-def beaten(baseline: Baseline | None, choice: "Choice") -> Baseline | None:
-    """Add to a baseline how long its step is expected to be, and how likely a plan beats it."""
+def compared_baseline(baseline: Baseline | None, choice: "Choice") -> Baseline | None:
+    """Return a baseline with its expected step and the probability that it is beaten."""
     if baseline is None or baseline.plan not in choice.plans:
         return baseline
     number = choice.plans.index(baseline.plan)

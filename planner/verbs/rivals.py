@@ -1,4 +1,4 @@
-"""What a plan that was made earlier rests on: its rivals are searched for again, shortly."""
+"""Rivals of a plan made earlier, searched for again, and the assumption that would turn it."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from planner.planned.planned import Planned
 
 SHARE = 0.1
-"""Share of the time for an explanation that the search for rivals may take, and half of it the
-comparison."""
+"""Share of an explanation's time for the search for rivals; comparing them takes up to half of
+it."""
 MOST_RIVALS = 6
-"""Plans with other sharding types that are timed under the models' errors."""
+"""Number of plans with other sharding types that are timed under the models' errors."""
 
 
 def turn_of(planned: "Planned", search: Search) -> Turn | None:
-    """Return the assumption that decides between a plan and its rivals; None: none is found.
+    """Return the assumption that decides between a plan and its rivals; None: none does.
 
-    A plan file keeps no rivals, so the best plans with other sharding types are searched for.
+    A plan file keeps no rivals, so that plans with other sharding types are searched for.
     """
     workload, topology = planned.workload, planned.topology
     own = replace(search, time_limit=SHARE * search.time_limit, began=None)

@@ -1,4 +1,4 @@
-"""So many GPUs on so many nodes of a hardware profile."""
+"""Topologies of a number of GPUs and nodes of a hardware profile."""
 
 from operator import index
 
@@ -9,7 +9,7 @@ from planner.show.format import count
 
 
 def node_count(gpus: int, nodes: int | None, hardware: HardwareProfile) -> int:
-    """Return the number of nodes that so many GPUs in all are on.
+    """Return the number of nodes for so many GPUs in all; ``nodes`` None: as few as hold them.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def node_count(gpus: int, nodes: int | None, hardware: HardwareProfile) -> int:
 
 
 def make_topology(hardware: HardwareProfile, gpus: int, nodes: int | None = None) -> Topology:
-    """Return so many GPUs in all, spread evenly over nodes (None: as few as hold them)."""
+    """Return a topology of so many GPUs, spread evenly over nodes (None: as few as hold them)."""
     try:
         num_nodes = node_count(gpus, nodes, hardware)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What-ifs: another machine, batch or data type, of the present plan or searched again from it."""
+"""What-ifs: a plan's step on another machine, batch or data type, with or without a new search."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,15 +38,15 @@ LAUNCHES = {
     LaunchMode.CUDA_GRAPHS: "dense model in CUDA graphs",
 }
 _LEAST_EFFECT = 1e-3
-"""Share of the step that a stage changes by, to be named."""
+"""A stage is named if it changes by at least this share of the step."""
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-"""Commas between them; any other separates two numbers, as in the lists that a sweep takes."""
+"""Commas between thousands, which are dropped; any other comma separates two numbers."""
 _FP16, _BF16 = DataType.FP16, DataType.BF16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Something to plan for instead."""
+    """Another workload or topology to plan for, with its text."""
 
     text: str
     workload: Workload
@@ -55,34 +55,34 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """A change, and what a search from the present plan finds with it."""
+    """A change, and the plan that a search from the present one finds with it."""
 
     change: str
     step_time: Seconds
-    """The expected one."""
+    """Expected step."""
     samples_per_second: float
     effect: str
-    """The stage that changes most the way the step does."""
+    """The stage of the critical path that changes most in the direction of the step."""
     num_changed: int | None = None
-    """Tables sharded otherwise than now; None: the ranks are others."""
+    """Number of tables sharded otherwise than now; None: the ranks differ."""
     is_cut: bool = False
-    """Whether the search had no more time: with more it may find a shorter step."""
+    """Whether the search ran out of time: with more it may find a shorter step."""
     is_scaled: bool = False
-    """Whether there was no time for the models' errors: the step is then as predicted, times what
-    the expected one of the present plan is over its predicted one."""
+    """Whether there was no time for samples of errors: the step is then the predicted one, times
+    the present plan's ratio of expected to predicted step."""
     notes: tuple[str, ...] = ()
-    """What the change is to be warned of, and the present plan is not."""
+    """Warnings that hold with the change, and not for the present plan."""
 
 
 def usual_changes(planned: Planned) -> Iterator[Change]:
-    """Yield what is worth trying for any plan."""
+    """Yield the changes that are worth trying for any plan."""
     workload, topology = planned.workload, planned.topology
     batch, hardware = workload.local_batch_size, topology.hardware
 
     def other(text: str, changed: Workload) -> Change:
         return Change(text=text, workload=changed, topology=topology)
 
-    halved = _in_type(workload, _FP16, (DataType.FP32,))
+    halved = _converted(workload, _FP16, (DataType.FP32,))
     if halved != workload:
         yield other("weights and outputs in fp16", replace(halved, output_type=_FP16))
     converted = wire_type(workload, summed=False, backward=False)
@@ -104,7 +104,7 @@ def usual_changes(planned: Planned) -> Iterator[Change]:
         yield other(f"local batch {batch // 2:,}", replace(workload, local_batch_size=batch // 2))
     yield other(f"local batch {2 * batch:,}", replace(workload, local_batch_size=2 * batch))
     with suppress(ValueError):  # more than can be planned for
-        yield _with_nodes(planned, _on_gpus(planned, 2 * topology.world_size))
+        yield _with_nodes(planned, _gpus_change(planned, 2 * topology.world_size))
 
 
 def asked_change(planned: Planned, text: str) -> Change:
@@ -128,7 +128,7 @@ def asked_change(planned: Planned, text: str) -> Change:
 
 
 def _with_nodes(planned: Planned, change: Change) -> Change:
-    """Return a change that says how many nodes it is on, where these are not as many as now."""
+    """Return a change with its number of nodes in its text, if that differs from now."""
     nodes = change.topology.num_nodes
     if nodes == planned.topology.num_nodes:
         return change
@@ -143,7 +143,7 @@ def _refused(text: str, reason: str, name: str = "") -> InputError:
 
 
 def remedy_of(planned: Planned, change: Change, search: Search) -> Remedy:
-    """Return what a search from the present plan finds after a change.
+    """Return the plan that a search from the present one finds after a change, with its step.
 
     Raises
     ------
@@ -170,26 +170,26 @@ def remedy_of(planned: Planned, change: Change, search: Search) -> Remedy:
     )
 
 
-def _on_gpus(planned: Planned, gpus: int) -> Change:
+def _gpus_change(planned: Planned, gpus: int) -> Change:
     old = planned.topology
     text = f"{count(gpus, old.hardware.device.unit)} instead of {old.world_size:,}"
     return Change(text=text, workload=planned.workload, topology=on_gpus(old, gpus))
 
 
-def _gpus(planned: Planned, value: str) -> Change:
-    return _on_gpus(planned, _number(value))
+def _asked_gpus(planned: Planned, value: str) -> Change:
+    return _gpus_change(planned, _number(value))
 
 
 def _number(value: str) -> int:
     return parse_multiple(_THOUSANDS.sub("", value))
 
 
-def _batch(planned: Planned, value: str) -> Change:
+def _asked_batch(planned: Planned, value: str) -> Change:
     workload = replace(planned.workload, local_batch_size=_number(value))
     return Change(text=value, workload=workload, topology=planned.topology)
 
 
-def _hardware(planned: Planned, value: str) -> Change:
+def _asked_hardware(planned: Planned, value: str) -> Change:
     try:
         profile = load_profile(value)
         nodes = planned.topology.num_nodes
@@ -201,17 +201,17 @@ def _hardware(planned: Planned, value: str) -> Change:
     return Change(text=value, workload=planned.workload, topology=topology)
 
 
-def _dtype(planned: Planned, value: str) -> Change:
+def _asked_dtype(planned: Planned, value: str) -> Change:
     try:
         data_type = DataType(value)
     except ValueError:
         raise ValueError(f"there is no data type `{value}`") from None
-    workload = _in_type(planned.workload, data_type, tuple(DataType))
+    workload = _converted(planned.workload, data_type, tuple(DataType))
     return Change(text=value, workload=workload, topology=planned.topology)
 
 
-def _in_type(workload: Workload, data_type: DataType, those: Sequence[DataType]) -> Workload:
-    """Return a workload whose tables of some types are of another."""
+def _converted(workload: Workload, data_type: DataType, those: Sequence[DataType]) -> Workload:
+    """Return a workload whose tables of the types ``those`` have another type."""
     tables = tuple(
         replace(table, data_type=data_type) if table.data_type in those else table
         for table in workload.tables
@@ -219,7 +219,7 @@ def _in_type(workload: Workload, data_type: DataType, those: Sequence[DataType])
     return replace(workload, tables=tables)
 
 
-def _host(planned: Planned, value: str) -> Change:
+def _asked_host(planned: Planned, value: str) -> Change:
     launches = {"graphs": LaunchMode.CUDA_GRAPHS, "compiled": LaunchMode.COMPILED}
     if value in launches:
         workload = _launched(planned.workload, launches[value])
@@ -235,11 +235,11 @@ def _host(planned: Planned, value: str) -> Change:
 
 
 _MAKERS: dict[str, Callable[[Planned, str], Change]] = {
-    "hardware": _hardware,
-    "batch": _batch,
-    "gpus": _gpus,
-    "dtype": _dtype,
-    "host": _host,
+    "hardware": _asked_hardware,
+    "batch": _asked_batch,
+    "gpus": _asked_gpus,
+    "dtype": _asked_dtype,
+    "host": _asked_host,
 }
 _EXAMPLES = (
     "hardware=h200-sxm",
@@ -260,7 +260,7 @@ def _is_replicated(sharding: TableSharding) -> bool:
 
 
 def effect(before: Mapping[Stage, Seconds], after: Mapping[Stage, Seconds]) -> str:
-    """Name the stage of the critical path that changes most the way the step does, if any does."""
+    """Return the stage that changes most in the direction of the step; empty: none does."""
     changes = {stage: after.get(stage, 0.0) - before.get(stage, 0.0) for stage in Stage}
     direction = 1.0 if sum(after.values()) > sum(before.values()) else -1.0
     stage = max(changes, key=lambda each: direction * changes[each])
@@ -269,7 +269,7 @@ def effect(before: Mapping[Stage, Seconds], after: Mapping[Stage, Seconds]) -> s
     return f"{STAGE_NAMES[stage]} {signed_duration(changes[stage])}"
 
 
-def _ignored(change: str, error: PlannerError) -> None:
+def _ignore(change: str, error: PlannerError) -> None:
     del change, error
 
 
@@ -277,11 +277,11 @@ def remedies(
     planned: Planned,
     changes: Sequence[Change],
     search: Search,
-    left_out: Callable[[str, PlannerError], None] = _ignored,
+    left_out: Callable[[str, PlannerError], None] = _ignore,
 ) -> Iterator[Remedy]:
-    """Yield what each change brings, all in the search's time limit, until interrupted.
+    """Yield the remedy of each change, within the search's time limit, until interrupted.
 
-    ``left_out`` is told the changes that no plan is found with, and why.
+    ``left_out`` is called with every change without a plan, and its error.
     """
     began = search.clock()
     for number, change in enumerate(changes):
@@ -297,7 +297,7 @@ def remedies(
 
 
 def unsearched(planned: Planned, changes: Iterable[Change]) -> Iterator[Remedy]:
-    """Yield what changes bring to a plan that stays as it is, where it may and fits."""
+    """Yield each change with the step of the unchanged plan, where that is valid and fits."""
     plan = planned.plan
     for change in changes:
         workload, topology = change.workload, change.topology

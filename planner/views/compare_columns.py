@@ -1,4 +1,4 @@
-"""The tables of plans beside each other: their sharders, and the tables that they place apart."""
+"""Columns of two tables: sharders beside each other, and tables placed differently."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from planner.show.columns import (
     TIME,
     Column,
     Quantity,
-    untold,
+    json_column,
 )
 from planner.show.format import count, odds, printable, signed_duration
 from planner.verbs.diff import PlanDiff, TableChange
@@ -34,22 +34,22 @@ _INITIALS = {
     ShardingType.TABLE_ROW_WISE: "twrw",
     ShardingType.GRID_SHARD: "grid",
 }
-"""As TorchRec's statistics have them."""
+"""Abbreviations of sharding types in TorchRec's statistics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What sharders found: one plan, or none."""
+    """The plan that some sharders found, or the error of one that found none."""
 
     sharders: Sequence[str]
     report: Report | None = None
     probability_fastest: float | None = None
-    """Of all that found the plan together."""
+    """Probability that this plan is the fastest; of all its finders together."""
     error: PlannerError | None = None
 
     @property
     def names(self) -> str:
-        """Who found it: the first, and how many more."""
+        """The first sharder that found the plan, and how many more did."""
         more = f" and {len(self.sharders) - 1} more" if len(self.sharders) > 1 else ""
         return self.sharders[0] + more
 
@@ -62,7 +62,7 @@ def each_found(reports: Sequence[Report], errors: Mapping[str, PlannerError]) ->
 
 
 def together(reports: Sequence[Report]) -> list[Found]:
-    """Return a row for every plan, with all that found it, in the same order."""
+    """Return one row for every plan, naming all sharders that found it, in the same order."""
     groups: dict[tuple[TableReport, ...], list[Report]] = {}
     for report in reports:
         groups.setdefault(report.tables, []).append(report)
@@ -79,13 +79,13 @@ def together(reports: Sequence[Report]) -> list[Found]:
 
 
 def sharder_names(reports: Sequence[Report]) -> list[str]:
-    """Return what plans beside each other are called: their sharders."""
+    """Return a name for each report: its sharder."""
     searches = [report.search for report in reports]
     return [s.sharder if s else f"plan {n}" for n, s in enumerate(searches, start=1)]
 
 
 def sharder_columns(found: Sequence[Found]) -> list[Column[Found]]:
-    """Return the columns of sharders; odds are told where all plans have them."""
+    """Return the columns of a table of sharders; odds are shown if all plans have them."""
     reports = [each.report for each in found if each.report]
     best = reports[0].expected
     sure = all(report.confidence for report in reports)
@@ -126,22 +126,22 @@ def sharder_columns(found: Sequence[Found]) -> list[Column[Found]]:
 
 
 def _types(report: Report) -> str:
-    """Return how many tables have which sharding type, short: ``14 tw, 12 cw``."""
+    """Return the number of tables of each sharding type, as ``14 tw, 12 cw``."""
     counts = Counter(table.sharding.sharding_type for table in report.tables)
     order = sorted(counts, key=lambda kind: (-counts[kind], kind))
     return ", ".join(f"{counts[kind]} {_INITIALS[kind]}" for kind in order)
 
 
 def change_columns(diff: PlanDiff, names: tuple[str, str] = ("", "")) -> list[Column[TableChange]]:
-    """Return the columns of changed tables; ``names`` are the plans'."""
+    """Return the columns of a table of changed tables; ``names`` are the plans' names."""
     added = Quantity(signed_duration)
     return [
         Column("", lambda each: f"{_mark(each)} {printable(each.table)}", page=""),
         Column("", lambda each: each.table, key="name", page="Table", in_text=False),
         Column("", lambda each: _places(each, diff)[0], page=names[0]),
         Column("", lambda each: _places(each, diff)[1], page=names[1]),
-        untold("old", lambda each: each.old and table_data(each.old)),
-        untold("new", lambda each: each.new and table_data(each.new)),
+        json_column("old", lambda each: each.old and table_data(each.old)),
+        json_column("new", lambda each: each.new and table_data(each.new)),
         Column("", lambda each: each.step_time_change, added, key="step_time_change_s",
                page="Adds to the step", priority=1),
     ]  # fmt: skip
@@ -154,7 +154,7 @@ def _mark(each: TableChange) -> str:
 
 
 def _places(each: TableChange, diff: PlanDiff) -> tuple[str, str]:
-    """Return how and where a table was and is: two texts that differ, as the shardings do."""
+    """Return where a changed table was and is, as two texts that differ."""
     old, new = _where(each.old, diff.old), _where(each.new, diff.new)
     return old, f"{new}, in other shards" if old == new else new
 

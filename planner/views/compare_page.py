@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def comparison_spec(reports: "Sequence[Report]") -> Spec:
-    """Return the critical paths of plans of several sharders."""
+    """Return a chart of the critical paths of several sharders' plans."""
     return breakdown_spec(reports, sharder_names(reports))
 
 
@@ -30,7 +30,7 @@ def sharders_html(
     errors: "Mapping[str, PlannerError]",
     most_rows: int | None = None,
 ) -> str:
-    """Return every sharder as a row, those that have no plan last, with the reason."""
+    """Return a table with a row for every sharder; for one without a plan, the reason."""
     found = each_found([each.report for each in plans], errors)
     return rows_html(sharder_columns(found), found, most_rows)
 
@@ -54,7 +54,7 @@ def _steps_panel(chart: Spec) -> Panel:
 
 
 def diff_page(diff: "PlanDiff", names: tuple[str, str]) -> str:
-    """Return the page of two plans, and of every table that is not where it was."""
+    """Return the page of two plans and every table whose sharding differs."""
     changed = rows_html(change_columns(diff, names), diff.changes)
     panels = [
         *warning_panels(diff.notes),

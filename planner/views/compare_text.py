@@ -21,17 +21,17 @@ from planner.views.verdict_text import tied_sentence
 
 _MOST_RIVALS = 3
 _ROUNDING = 1e-6
-"""Share of the step below which two are the same."""
+"""Share by which two steps must differ to be counted as different."""
 _OTHERS = {"workload": "another workload", "machine": "another machine", "ranks": "other ranks"}
 
 
 def sharders_text(
     reports: Sequence[Report], width: int, errors: Mapping[str, PlannerError] | None = None
 ) -> Iterator[Text]:
-    """Yield what was planned, and a table of sharders, best first; those with one plan in a row.
+    """Yield the problem, and a table of sharders, best first; equal plans share a row.
 
-    Where sharders tie, a sentence before it says so. Sharders without a plan come last, and below
-    the table is why they have none.
+    Where sharders tie, a sentence before the table says so; errors of sharders without a plan
+    follow it.
     """
     yield from headline_text(reports[0], width)
     yield from notes_text(reports[0].notes, width)
@@ -55,7 +55,7 @@ def sharders_text(
 
 
 def _proofs(reports: Sequence[Report]) -> Iterator[str]:
-    """Say how far sharders got that minimise something else than the step."""
+    """Yield how far each sharder got that minimises something else than the step."""
     for search in (report.search for report in reports):
         if search is None or search.proof is None or search.proof.bound is None:
             continue
@@ -67,7 +67,7 @@ def _proofs(reports: Sequence[Report]) -> Iterator[str]:
 
 
 def _beaten(reports: Sequence[Report]) -> str:
-    """Say how likely the first plan is faster than those that come next; empty: not known."""
+    """Return how likely the first plan is faster than the next ones; empty: unknown."""
     chances = [report.confidence.probability_beaten for report in reports if report.confidence]
     if len(chances) < len(reports) or len(reports) == 1:
         return ""
@@ -78,7 +78,7 @@ def _beaten(reports: Sequence[Report]) -> str:
 
 
 def diff_text(diff: PlanDiff, width: int) -> Iterator[Text]:
-    """Yield one line per changed table, then the tally; before it whether the models differ."""
+    """Yield one line per changed table, then their sum; a warning comes first if models differ."""
     yield from notes_text(diff.notes, width)
     if diff.changes:
         yield from rows_text(change_columns(diff), diff.changes, width=width)
@@ -99,7 +99,7 @@ def diff_text(diff: PlanDiff, width: int) -> Iterator[Text]:
 
 
 def _sum_text(diff: PlanDiff) -> str:
-    """Say what the change of the predicted step is the sum of."""
+    """Return which parts add up to the change of the predicted step."""
     if abs(diff.other_change) <= _ROUNDING * diff.old.step_time:
         return "the sum of these, made one after the other"
     told = [each.step_time_change for each in diff.changes if each.step_time_change is not None]
@@ -108,7 +108,7 @@ def _sum_text(diff: PlanDiff) -> str:
 
 
 def others_text(diff: PlanDiff) -> str:
-    """Name what the plans differ in, and the tables whose part cannot be told from it."""
+    """Return what else the plans differ in, and the tables whose own part is unknown."""
     untold = sum(each.step_time_change is None for each in diff.changes)
     causes = [_OTHERS[what] for what in diff.differ_in] or ["the rest"]
     if untold:
@@ -117,7 +117,7 @@ def others_text(diff: PlanDiff) -> str:
 
 
 def throughput_change(diff: PlanDiff) -> str:
-    """Compare samples per second: what counts where a step has more of them, or fewer."""
+    """Return the change of samples per second, which counts where the batch differs."""
     said = times_text(diff.throughput_ratio, "more", "fewer", "as many")
     before, after = (rate(each.samples_per_second) for each in (diff.old, diff.new))
     return f"{before} → {after} samples/s ({said})"

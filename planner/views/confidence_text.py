@@ -1,4 +1,4 @@
-"""How sure a step time is, as text: an interval, a mean, and what the errors are of."""
+"""How sure a step is, as text: an interval, a mean, and the causes of error."""
 
 from collections.abc import Iterator, Mapping
 
@@ -11,7 +11,7 @@ from planner.show.layout import wrapped
 
 _MOST_CAUSES = 4
 _WORTH = 0.02
-"""A cause is named from this share of the variance on."""
+"""A cause of error is named if it has at least this share of the variance."""
 CAUSE_NAMES: Mapping[Cause, str] = {
     Cause.HOST: "host time",
     Cause.COPY: "copies from the host",
@@ -34,7 +34,7 @@ CAUSE_NAMES: Mapping[Cause, str] = {
 
 
 def confidence_text(report: Report, width: int) -> Iterator[Text]:
-    """Yield what a step time's uncertainty comes from; nothing where it is not known."""
+    """Yield a step's interval and causes of error; nothing where errors are unknown."""
     confidence = report.confidence
     if confidence is None:
         return

@@ -1,4 +1,4 @@
-"""What a decision rests on, as charts: the search, the assumptions, what would help."""
+"""Charts of the search, of the assumptions a decision rests on, and of what would help."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ _TICKS = {"values": [0.25, 0.5, 1, 2, 4]}
 
 
 def search_spec(report: "Report") -> Spec:
-    """Return when better plans were found, down to the bound, where a plan was searched for."""
+    """Return a chart of the best step over time, down to the bound."""
     search = report.search
     if search is None or not search.history:
         return {}
@@ -54,9 +54,9 @@ def search_spec(report: "Report") -> Spec:
 
 
 def sensitivity_spec(planned: "Planned") -> Spec:
-    """Return the step where assumptions are off, beside the plan that would be chosen then.
+    """Return a chart of the step as assumptions vary, beside that of a rival plan.
 
-    That is the rival that decides (``verdict.turn``), or else the baseline's plan.
+    The rival is the one that decides (``verdict.turn``), or else the baseline's plan.
     """
     rows = [
         timed(seconds, assumption=assumption, factor=factor, plan=name)
@@ -97,7 +97,7 @@ def _compared(planned: "Planned") -> "list[tuple[str, ShardingPlan]]":
 
 
 def what_if_spec(remedies: Sequence[Remedy], report: "Report") -> Spec:
-    """Return samples a second after each change, a bar each beside the plan's own, best first."""
+    """Return a chart of samples per second after each change, best first, and of the plan."""
     now = report.samples_per_second
     rows = [
         {

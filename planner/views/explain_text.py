@@ -22,17 +22,17 @@ from planner.views.verdict_text import turn_sentence
 _MOST_ROWS = 24
 _MOST_WAYS = 2
 _CUT = "≤ "
-"""Marks what a search found that was cut short."""
+"""Marks a step whose search ran out of time."""
 _SCALED = "~"
 """Marks an expected step that is scaled from the predicted one."""
 _SAME = 5e-4
-"""Steps that differ by less are written alike."""
+"""Steps that differ by less than this share are written alike."""
 _WORTH = 0.005
-"""A change is worth printing from half a percent on."""
+"""A change is printed if it gains at least this share."""
 
 
 def explained_text(explanation: Explanation, width: int) -> Iterator[Text]:
-    """Yield all but what would help, which takes longer to find."""
+    """Yield an explanation without its remedies, which take longer to find."""
     report = explanation.report
     yield from notes_text(report.notes, width)
     predicted = f"{duration(report.step_time)} as predicted"
@@ -49,9 +49,9 @@ def explained_text(explanation: Explanation, width: int) -> Iterator[Text]:
 
 
 def remedies_text(explanation: Explanation, width: int) -> Iterator[Text]:
-    """Yield what would turn the choice, what would help, and what would not: all searched for.
+    """Yield what would turn the choice, which remedies help, and which do not.
 
-    Of what was cut short and does not help yet it is not known.
+    A remedy whose search ran out of time before it helped is not known to be useless.
     """
     if explanation.turn is not None:
         yield Text("  What the choice rests on", style="bold")
@@ -85,7 +85,7 @@ def remedies_text(explanation: Explanation, width: int) -> Iterator[Text]:
 
 
 def _path_text(explanation: Explanation, width: int) -> Iterator[Text]:
-    """Yield the rows of the path, the shortest left out where there are many."""
+    """Yield the rows of the critical path, without the shortest where there are many."""
     rows = explanation.path
     if len(rows) > _MOST_ROWS:
         limit = sorted((row.seconds for row in rows), reverse=True)[_MOST_ROWS - 1]
@@ -99,11 +99,11 @@ def _path_text(explanation: Explanation, width: int) -> Iterator[Text]:
 
 
 def _choices_text(explanation: Explanation, width: int) -> Iterator[Text]:
-    """Yield the tables looked up most, and where the others are."""
+    """Yield the tables with most lookup time, and how many others there are."""
     choices = explanation.choices[:MOST_TOLD]
     columns: list[Column[TableExplanation]] = [
         Column("", lambda choice: choice.sharding.table, printable),
-        Column("", _how),
+        Column("", _sharding_text),
         Column("", lambda choice: _why(choice, explanation.report)),
     ]
     yield from rows_text(columns, choices, width=width, indent=4, gap=4)
@@ -112,7 +112,7 @@ def _choices_text(explanation: Explanation, width: int) -> Iterator[Text]:
         yield Text(f"    {left:,} more, looked up less: `--json` and `--html` have every table")
 
 
-def _how(choice: TableExplanation) -> str:
+def _sharding_text(choice: TableExplanation) -> str:
     sharding = choice.sharding
     if len(sharding.shards) == 1:
         return f"{kind_text(sharding)} → {sharding.shards[0].rank}"
@@ -120,7 +120,7 @@ def _how(choice: TableExplanation) -> str:
 
 
 def _why(choice: TableExplanation, report: Report) -> str:
-    """Say what a table is, and what the step would be were it alone sharded otherwise."""
+    """Return a table's size and lookups, and the step if it alone were sharded otherwise."""
     step_time = report.step_time
     about = f"{memory(choice.weight_bytes)}, {percent(choice.lookup_share)} of the lookups"
     if choice.others is None:
@@ -139,7 +139,7 @@ def _why(choice: TableExplanation, report: Report) -> str:
 
 
 def _spare(choice: TableExplanation, report: Report) -> str:
-    """Say why it is the same wherever a table is: how far its busiest rank is from the last one."""
+    """Return why the table's place does not matter: how much its busiest rank has to spare."""
     lookups = {rank.rank: rank.lookup for rank in report.ranks}
     rank = max(choice.sharding.ranks, key=lookups.__getitem__)
     spare = max(lookups.values()) - lookups[rank]
@@ -149,13 +149,13 @@ def _spare(choice: TableExplanation, report: Report) -> str:
 
 
 def _helpful(explanation: Explanation) -> list[Remedy]:
-    """Return what trains more samples a second, by half a percent: a shorter step alone may not."""
+    """Return the remedies that train at least half a percent more samples per second."""
     least = (1 + _WORTH) * explanation.report.samples_per_second
     return [each for each in explanation.remedies if each.samples_per_second > least]
 
 
 def _cut_marked(remedies: Sequence[Remedy]) -> list[str]:
-    """Return the expected steps, with a mark where they were searched or sampled too little."""
+    """Return the expected steps as text, marked where time was short for search or samples."""
     times = durations(each.step_time for each in remedies)
     marks = [
         f"{_SCALED if each.is_scaled else ''}{_CUT if each.is_cut else ''}" for each in remedies

@@ -54,17 +54,17 @@ def simulated_page(planned: Planned) -> str:
 
 
 def breakdown_chart(planned: Planned) -> Chart:
-    """Return where the step of a plan goes."""
+    """Return a chart of a plan's critical path by stage."""
     return chart(breakdown_spec([planned.report], ["step"]))
 
 
 def ranks_chart(planned: Planned) -> Chart:
-    """Return what three streams of every rank do."""
+    """Return a chart of the busy time of three streams of every rank."""
     return chart(ranks_spec(simulate(planned)))
 
 
 def timeline_chart(planned: Planned, ranks: Sequence[int]) -> Chart:
-    """Return the timeline of some ranks; of none, of the busiest and the idlest."""
+    """Return a chart of the timeline of some ranks; none given: the busiest and the idlest."""
     return chart(plan_timeline_spec(simulate(planned), ranks or None))
 
 
@@ -93,5 +93,5 @@ def reports_dataframe(plans: Comparison) -> Any:  # noqa: ANN401 - a pandas.Data
 
 
 def comparison_chart(plans: Comparison) -> Chart:
-    """Return where the steps of the plans compared go."""
+    """Return a chart of the critical paths of the compared plans."""
     return chart(comparison_spec([each.report for each in plans]))

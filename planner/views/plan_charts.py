@@ -1,4 +1,4 @@
-"""What is drawn of a plan: its critical path, ranks, timeline and memory, as charts' data."""
+"""Specifications of a plan's charts: critical path, ranks, timeline and memory."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from planner.planned.report import Report
 
 MOST_RANKS = 8
-"""Ranks whose timelines are drawn at once: of more, the page is neither small nor readable."""
+"""Largest number of ranks whose timelines are drawn, so that the page stays small and readable."""
 _MOST_TABLES, _MOST_AREAS = 40, 4_000
-"""Tables of a rank, and of all, that are drawn one by one, the largest; the others of a rank are
-one area together."""
+"""Number of tables drawn one by one, of a rank and of all ranks, the largest first; the others of a
+rank share one area."""
 _STREAMS: Mapping[str, str] = {Resource.COMPUTE: "compute", Resource.MAIN: "host thread"}
 _IDLE, _FREE = "idle", "free"
 _BAR, _TREE_HEIGHT, _TREE_WIDTH = 30, 460, 1100
 _BELOW = {"orient": "bottom", "columns": 7}
-"""A legend that a low chart has room for."""
+"""A legend below a low chart."""
 _COLORS = {
     "input dist": "#76b7b2",
     "host to device": "#9c755f",
@@ -45,13 +45,13 @@ _COLORS = {
     WAITING: "#e15759",
     _IDLE: "#e8e8e8",
 }
-"""By what time is spent for: the same on every chart."""
+"""Color of each kind of work, the same on every chart."""
 
 
 def breakdown_spec(reports: Sequence["Report"], names: Sequence[str]) -> Spec:
-    """Return the critical paths of some plans, a bar each, stacked by stage; they end at the step.
+    """Return a chart of plans' critical paths, one bar each, stacked by stage, in seconds.
 
-    With the 90% interval of the step where it is known.
+    The 90% interval of the step is drawn where it is known.
     """
     plans = list(zip(names, reports, strict=True))
     rows = [
@@ -81,7 +81,7 @@ def breakdown_spec(reports: Sequence["Report"], names: Sequence[str]) -> Spec:
 
 
 def ranks_spec(timeline: Timeline) -> Spec:
-    """Return what streams of every rank do in the last step, a bar each, stacked by part."""
+    """Return a chart of what each rank's streams do in the last step, stacked by part."""
     rows = list(_rank_rows(timeline))
     streams = ", ".join(sorted({row["stream"] for row in rows}))
     return spec(
@@ -132,7 +132,7 @@ def shown_ranks(timeline: Timeline) -> tuple[int, ...]:
 
 
 def plan_timeline_spec(timeline: Timeline, ranks: Sequence[int] | None = None) -> Spec:
-    """Return the last step of some ranks (None: ``shown_ranks``), a row for every stream."""
+    """Return a chart of the last step of some ranks (None: ``shown_ranks``), a row per stream."""
     return timeline_spec(timeline, shown_ranks(timeline) if ranks is None else ranks, _STYLE)
 
 
@@ -144,7 +144,7 @@ _STYLE = TimelineStyle(part=_stage_name, colors=_COLORS)
 
 
 def memory_rows(planned: "Planned") -> list[dict[str, Any]]:
-    """Return HBM by rank and table, with what is of no table, and what is free."""
+    """Return bytes of HBM by rank and table, with those of no table and those free."""
     parts = plan_shard_bytes(planned.workload, planned.topology, planned.plan)
     hbm = parts.weights + parts.optimizer_state + parts.gradients + parts.inputs + parts.outputs
     by_rank: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -171,7 +171,7 @@ def memory_rows(planned: "Planned") -> list[dict[str, Any]]:
 
 
 def memory_spec(planned: "Planned") -> Spec:
-    """Return a treemap of every rank's memory by table, a specification of Vega."""
+    """Return a treemap of every rank's memory by table, as a Vega specification."""
     rows = memory_rows(planned)
     ranks = [
         {"id": f"rank {rank.rank}", "parent": "all", "order": rank.rank}
@@ -199,13 +199,13 @@ def memory_spec(planned: "Planned") -> Spec:
 
 
 def _filtered(name: str, expression: str) -> dict[str, Any]:
-    """Return a part of the tree."""
+    """Return the Vega data source of the rows of the tree for which an expression holds."""
     chosen = {"type": "filter", "expr": expression}
     return {"name": name, "source": "tree", "transform": [chosen]}
 
 
 def _mark(kind: str, source: str, /, **looks: object) -> dict[str, Any]:
-    """Return marks for a part of the tree; what is text about their looks is computed."""
+    """Return Vega marks for one data source; a text among ``looks`` is an expression to compute."""
     update = {
         name: {"signal": look} if isinstance(look, str) else look for name, look in looks.items()
     }

@@ -1,4 +1,4 @@
-"""The tables of a plan: its ranks, critical path, and tables with what else they would cost."""
+"""Columns of a plan's tables: ranks, critical path, and tables with their alternatives."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -11,7 +11,7 @@ from costmodel.domain.workload import EmbeddingTable
 from costmodel.memory.rank_memory import RankMemory
 from planner.planned.planned import Planned
 from planner.planned.report import STAGE_NAMES, RankReport, Report
-from planner.show.columns import FULL, MEMORY, NUMBER, WARNING, Column, Quantity, times, untold
+from planner.show.columns import FULL, MEMORY, NUMBER, WARNING, Column, Quantity, json_column, times
 from planner.show.format import bar, change, memories, memory, percent
 from planner.verbs.alternatives import Alternatives, best_change
 from planner.verbs.explanation import PathRow
@@ -40,18 +40,18 @@ def rank_columns(report: Report) -> list[Column[RankReport]]:
     return [
         Column("Rank", lambda rank: rank.rank, NUMBER, key="rank"),
         Column("Lookup", lambda rank: rank.lookup, time),
-        untold("lookup_forward_s", lambda rank: rank.lookup_forward),
-        untold("lookup_backward_s", lambda rank: rank.lookup_backward),
+        json_column("lookup_forward_s", lambda rank: rank.lookup_forward),
+        json_column("lookup_backward_s", lambda rank: rank.lookup_backward),
         Column("Collectives", lambda rank: rank.communication, time, key="communication_s",
                priority=2),
         Column("Waiting", lambda rank: rank.waiting, time, key="waiting_s", priority=4,
                style=lambda rank: _above(rank.waiting, MOST_WAITING * report.step_time, WARNING)),
         Column("Idle", lambda rank: rank.idle, time, key="idle_s", priority=3),
-        untold("memory_bytes", lambda rank: rank.memory.total),
+        json_column("memory_bytes", lambda rank: rank.memory.total),
         Column(f"Memory, of {memory(usable)} usable", lambda rank: rank.memory.tables,
                Quantity(memory, filled, is_right=False), key="tables_memory_bytes", priority=1,
                style=lambda rank: _above(share_of_usable(rank.memory.tables), MOST_MEMORY, FULL)),
-        untold("memory", lambda rank: _part_bytes(rank.memory)),
+        json_column("memory", lambda rank: _part_bytes(rank.memory)),
     ]  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def _above(value: float, most: float, style: str) -> str:
 
 
 def path_columns(end: Seconds = 0.0) -> list[Column[PathRow]]:
-    """Return the columns of the critical path, which ends then."""
+    """Return the columns of the critical path, which ends at ``end`` seconds."""
     return [
         Column("at", lambda row: row.start, times(end), key="start_s", page="At", priority=3),
         Column("took", lambda row: row.seconds, times(end), key="time_s", page="Took"),
@@ -78,7 +78,7 @@ def path_columns(end: Seconds = 0.0) -> list[Column[PathRow]]:
 def table_columns(
     report: Report, others: Mapping[str, Alternatives] | None = None
 ) -> list[Column[tuple[EmbeddingTable, TableSharding]]]:
-    """Return the columns of tables: what they are, where they went, and what else would cost."""
+    """Return the columns of embedding tables: size, sharding, and the step of other ways."""
     step, told = report.step_time, others or {}
 
     def best(name: str) -> float | None:
@@ -102,7 +102,7 @@ def table_columns(
 
 
 def plan_rows(planned: Planned) -> list[tuple[EmbeddingTable, TableSharding]]:
-    """Return the tables of a plan, each with where it went."""
+    """Return every table of a plan with its sharding."""
     places = [entry.sharding for entry in planned.report.tables]
     return [(planned.workload.table(each.table), each) for each in places]
 
@@ -130,9 +130,9 @@ def rank_list(ranks: Sequence[int], world_size: int) -> str:
 
 
 def alternatives_text(others: Alternatives, step_time: Seconds, effect: str = "") -> str:
-    """Return the changes of the step, the least first; those that do not fit are only named.
+    """Return the change of the step in each other way, the least first; names where none fits.
 
-    ``effect`` says what the nearest way of another type changes most.
+    ``effect`` is the stage that the nearest way of another type changes most.
     """
     if others.fixed:
         return "on your `ranks`"

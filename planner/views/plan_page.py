@@ -1,4 +1,4 @@
-"""A plan as a page: what ``--html`` writes of ``plan``, ``simulate`` and ``explain``."""
+"""A plan as a page, written by ``--html`` of ``plan``, ``simulate`` and ``explain``."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 def plan_page(
     planned: "Planned", timeline: Timeline, explanation: "Explanation | None" = None
 ) -> str:
-    """Return the page of one plan: where its step goes, in what memory, what the choice rests on.
+    """Return the page of one plan: its step, memory, and what the choice rests on.
 
-    Its what-ifs are those of an explanation, each searched again, or else of the plan as it is.
+    What-ifs are those of an explanation, searched again, or else of the plan as it is.
     """
     report = planned.report
     panels = [
@@ -45,7 +45,7 @@ def plan_page(
 
 
 def warning_panels(notes: Sequence[str]) -> Iterator[Panel]:
-    """Yield what the reader is to be warned of, if anything."""
+    """Yield a panel of warnings, if there are any."""
     if notes:
         yield Panel(title="Warnings", lines=notes)
 
@@ -119,14 +119,14 @@ def _decision_panels(planned: "Planned", explanation: "Explanation | None") -> I
 
 
 def _others(planned: "Planned", explanation: "Explanation | None") -> "Mapping[str, Alternatives]":
-    """Return the other ways of tables; an explanation has them already."""
+    """Return the alternatives of tables, those of the explanation if there is one."""
     if explanation is None:
         return alternatives(planned)
     return {each.sharding.table: each.others for each in explanation.choices if each.others}
 
 
 def headline(report: Report) -> list[tuple[str, str]]:
-    """Return what is to be read first."""
+    """Return the first figures of the page, as (name, value)."""
     facts = [("step time", duration(report.expected))]
     if report.confidence is not None:
         facts.append(("90% interval", span(report.confidence.interval)))

@@ -26,7 +26,7 @@ from planner.views.verdict_text import choice_sentences
 from sharders.problem.sharding_problem import Proof
 
 SCHEMA_VERSION = 1
-"""Raised when a reader of today could misread tomorrow's output."""
+"""Version of the output, raised when today's readers could misread it."""
 KEYS: Keys = {
     Baseline: {"step_time": "step_time_s", "expected": "expected_step_time_s", "plan": ""},
     Confidence: {
@@ -69,7 +69,8 @@ KEYS: Keys = {
         "rival_plan": "",
     },
 }
-"""What JSON calls what reports call otherwise: SI units, the unit in the key."""
+"""JSON keys, by class and field, where they differ from the field's name: the unit is in the
+key."""
 
 
 def report_data(report: Report) -> dict[str, Any]:
@@ -79,7 +80,7 @@ def report_data(report: Report) -> dict[str, Any]:
 
 
 def diff_data(diff: PlanDiff) -> dict[str, Any]:
-    """Return what changed between two plans as the JSON answer has it."""
+    """Return the differences of two plans as plain data."""
     return {
         "results": [report_data(diff.old), report_data(diff.new)],
         "speedup": diff.speedup,
@@ -94,7 +95,7 @@ def diff_data(diff: PlanDiff) -> dict[str, Any]:
 
 
 def explanation_data(explanation: Explanation) -> dict[str, Any]:
-    """Return an explanation as the JSON answer has it."""
+    """Return an explanation as plain data."""
     return {
         **step_data(explanation.report),
         "last_rank": explanation.last_rank,
@@ -116,7 +117,7 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
 
 
 def _otherwise(choice: TableExplanation) -> dict[str, float | None] | None:
-    """Return the step time in every other way; None: it does not fit, or was not tried."""
+    """Return the step in seconds by other way; None: it does not fit, or none was tried."""
     if choice.others is None:
         return None
     return {
@@ -144,7 +145,7 @@ def plan_file_data(planned: Planned) -> dict[str, Any]:
 
 
 def numbers_data(report: Report) -> dict[str, Any]:
-    """Return a report as plain data, but for its tables, which a plan file has of its plan."""
+    """Return a report as plain data without its tables, which a plan file has in its plan."""
     return {
         "schema_version": SCHEMA_VERSION,
         "workload_name": report.workload,
@@ -170,7 +171,7 @@ def numbers_data(report: Report) -> dict[str, Any]:
 
 
 def step_data(report: Report) -> dict[str, Any]:
-    """Return a step time as plain data, how sure it is, and what it is to be warned of."""
+    """Return a step time as plain data, with its confidence and warnings."""
     return {
         "expected_step_time_s": report.expected,
         "step_time_interval_s": report.interval,

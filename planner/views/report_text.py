@@ -27,9 +27,9 @@ from planner.views.verdict_text import choice_sentences
 
 PREDICTED = "were the models exact; what follows is of this step"
 LEAST_BEYOND = 0.005
-"""Smallest extrapolated share of the critical path that is worth a line."""
+"""Smallest extrapolated share of the critical path that is reported."""
 MOST_RANKS = 16
-"""Ranks listed one by one; of more, the busiest are."""
+"""Largest number of ranks listed one by one; of more only the busiest are."""
 _FEW_RANKS = 8
 _TABLE_LINES = 2
 """Lines of table names per sharding type."""
@@ -44,7 +44,7 @@ _BASELINES = {
 
 
 def notes_text(notes: Iterable[str], width: int, indent: int = 0) -> Iterator[Text]:
-    """Yield what the reader is to be warned of."""
+    """Yield warnings, wrapped and indented."""
     for note in notes:
         yield from wrapped(f"warning: {note}", width, indent=indent, style=WARNING)
 
@@ -63,7 +63,7 @@ def report_text(report: Report, width: int) -> Iterator[Text]:
 
 
 def headline_text(report: Report, width: int) -> Iterator[Text]:
-    """Yield what was planned, on what machine."""
+    """Yield the workload and the machine."""
     nodes = f" in {report.num_nodes} nodes" if report.num_nodes > 1 else ""
     assumed = " (assumed; set --hardware)" if report.hardware_assumed else ""
     weights = memory(report.weight_bytes)
@@ -112,7 +112,7 @@ def _answer(report: Report, width: int) -> Iterator[Text]:
 
 
 def beyond_text(found: Sequence[Extrapolation]) -> str:
-    """Say which stages on the critical path are outside what was measured, two by name."""
+    """Return which stages on the critical path lie outside what was measured, two by name."""
     stages = [STAGE_NAMES[each.stage] for each in found if each.critical > 0]
     more = [f"{len(stages) - 2} more"] if len(stages) > 2 else []
     return f"of the step lies outside measurements: {', '.join(stages[:2] + more)}"
@@ -168,7 +168,7 @@ def _ranks_text(report: Report, width: int) -> Iterator[Text]:
 
 
 def _nearly_full(report: Report) -> str:
-    """Say what is left on the fullest rank, where that is little; empty: it is enough."""
+    """Return how much memory the fullest rank has left, if that is little; else empty."""
     fullest = report.fullest
     left = report.usable_bytes - fullest.memory.tables
     if left >= (1 - MOST_MEMORY) * report.usable_bytes:
@@ -193,7 +193,7 @@ def _tables_text(report: Report, width: int) -> Iterator[Text]:
 
 
 def _summarised(items: Sequence[str], *, width: int, indent: int) -> list[str]:
-    """Return as many items as fit on two lines, and how many there are besides."""
+    """Return as many items as fit on two lines, and the number of the others."""
     shown = min(len(items), _MOST_ITEMS)
     while True:
         more = [f"{len(items) - shown} more"] if shown < len(items) else []

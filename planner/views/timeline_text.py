@@ -34,7 +34,7 @@ _MOST_RANKS = 8
 def timeline_text(
     timeline: Timeline, width: int, extrapolated: Sequence[Extrapolation]
 ) -> Iterator[Text]:
-    """Yield the rows of up to eight ranks, what the letters mean, and what was extrapolated."""
+    """Yield the rows of up to eight ranks, a legend, and what was extrapolated."""
     begin, end = timeline.window
     ranks = min(timeline.graph.world_size, _MOST_RANKS)
     rows = _rows(timeline, ranks)
@@ -75,7 +75,7 @@ def _rows(timeline: Timeline, num_ranks: int) -> dict[tuple[int, str], list[int]
 
 
 def _drawn(timeline: Timeline, nodes: list[int], columns: int) -> str:
-    """Return one row: every column shows what takes most of its time."""
+    """Return one row of characters: each shows the work that takes most of its time."""
     begin, end = timeline.window
     scale = columns / (end - begin)
     cells: list[dict[str, float]] = [defaultdict(float) for _ in range(columns)]
@@ -98,7 +98,7 @@ def _fill(cells: list[dict[str, float]], symbol: str, start: float, stop: float)
 
 
 def _symbol(cell: Mapping[str, float]) -> str:
-    """Return the symbol that fills most of a cell, or a space if it is mostly idle."""
+    """Return the symbol that fills most of a cell; a space if it is mostly idle."""
     if not cell or sum(cell.values()) < 0.25:
         return " "
     return max(cell, key=cell.__getitem__)

@@ -12,9 +12,9 @@ from planner.search.search import SearchEnd
 from planner.show.format import count, duration, odds, percent_fine
 
 _HOST_DECIDES = 0.3
-"""Share of the critical path from which on it is said that the host launches."""
+"""Smallest share of the critical path at which the host is said to decide."""
 _FASTER = 0.6
-"""Odds from which on a plan is said to be faster."""
+"""Smallest probability at which a plan is said to be faster."""
 _MOST_OFF = float(FACTORS[-1])
 _LEAST_SHARE = 0.001
 """Shares are said with one decimal."""
@@ -22,7 +22,7 @@ _NOUNS = {"lookups": "lookups", "collectives": "collectives"}
 
 
 def choice_sentences(report: Report) -> list[str]:
-    """Return what is said of the choice of a plan, where it was chosen among some."""
+    """Return the sentences on the choice of a plan; none if it was not chosen among several."""
     if report.verdict is None:
         return []
     return list(verdict_sentences(report.verdict, report.step_time, report.search))
@@ -31,7 +31,7 @@ def choice_sentences(report: Report) -> list[str]:
 def verdict_sentences(
     verdict: PlanVerdict, step_time: Seconds, search: SearchReport | None = None
 ) -> Iterator[str]:
-    """Yield what a choice rests on, the most important first, as sentences."""
+    """Yield sentences on what a choice rests on, the most important first."""
     yield _first(verdict, search) + _why(verdict, step_time) + "."
     if verdict.turn is not None and not verdict.hardly_matters:
         yield turn_sentence(verdict.turn)
@@ -45,7 +45,7 @@ def verdict_sentences(
 
 
 def _narrow_sentence(narrow: NarrowBlocks) -> str:
-    """Say which tables are cut into narrow blocks, and why."""
+    """Return which tables are cut into narrow blocks, and how much that gains."""
     others = len(narrow.tables) - 1
     named = narrow.tables[0] + (f" and {count(others, 'other table')}" if others else "")
     cut = f"Blocks of fewer than {NARROW} columns, of {named}: "
@@ -83,7 +83,7 @@ def _first(verdict: PlanVerdict, search: SearchReport | None) -> str:
 
 
 def _ended(search: SearchReport | None) -> str:
-    """Say that a search was cut short, if it was."""
+    """Return that a search ran out of time, if it did; else empty."""
     if search is None or search.end != SearchEnd.LIMIT:
         return ""
     return f": the limit ended the search after {count(search.evaluated, 'plan')}"
@@ -101,16 +101,16 @@ def _why(verdict: PlanVerdict, step_time: Seconds) -> str:
 
 
 def host_text(host_time: Seconds, step_time: Seconds) -> str:
-    """Say how long the host launches, where that is much of the step; else nothing."""
+    """Return how long the host launches, if that is much of the step; else empty."""
     if host_time < _HOST_DECIDES * step_time:
         return ""
     return f"the host launches for {duration(host_time)} of {duration(step_time)}"
 
 
 def tied_sentence(reports: Sequence[Report]) -> str:
-    """Say how many sharders found plans as good as the best one's, which comes first.
+    """Return how many sharders found plans as good as the best one; empty if none did.
 
-    Empty where the best plan stands alone.
+    The best plan comes first in ``reports``.
     """
     best = reports[0].expected
     tied = [report for report in reports if report.expected <= best * (1 + SAME_STEP)]
@@ -125,7 +125,7 @@ def tied_sentence(reports: Sequence[Report]) -> str:
 
 
 def turn_sentence(turn: Turn) -> str:
-    """Say where an assumption would turn the choice, and how likely it is to be there."""
+    """Return how far an assumption must be off to turn the choice, and how likely that is."""
     then = f"for {turn.rival} to win"
     if abs(turn.factor - 1.0) < SAME_STEP:
         cause = _NOUNS.get(turn.assumption, "host operations")

@@ -14,10 +14,10 @@ from planner.show.columns import (
     TIME,
     Column,
     Quantity,
+    json_column,
     part_columns,
     plain,
     rows_data,
-    untold,
 )
 from planner.show.format import change, count, duration, percent, percent_fine, printable
 from planner.show.layout import rows_text, titled
@@ -81,7 +81,7 @@ RANK_COLUMNS: list[Column[RankStep]] = [
     Column("Predicted", lambda rank: rank.predicted, TIME, key="predicted_s"),
     Column("Measured", lambda rank: rank.measured, Quantity(duration), key="measured_s"),
     Column("Error", lambda rank: rank.measured and rank.predicted / rank.measured, CHANGE),
-    untold("stages_s", lambda rank: rank.stages),
+    json_column("stages_s", lambda rank: rank.stages),
 ]
 FAMILY_COLUMNS: list[Column[FamilyTime]] = [
     Column("", lambda row: row.family, key="family"),

@@ -12,11 +12,11 @@ from planner.show.columns import (
     SPAN,
     TIME,
     Column,
+    json_column,
     part_columns,
     plain,
     rows_data,
     times,
-    untold,
 )
 from planner.show.layout import rows_text, wrapped
 
@@ -39,7 +39,7 @@ COLUMNS: list[Column[Run]] = [
     Column("Time", lambda run: run.seconds, TIME, key="time_s", page="Took", none="none"),
     Column("90%", lambda run: run.spread, SPAN, page=""),
     Column("Kind", lambda run: run.kind, key="kind", in_text=False),
-    untold("spread"),
+    json_column("spread"),
 ]
 
 
