@@ -1,7 +1,7 @@
-"""The arguments of ``IterationTimePlanner``: what each has to be, and names as scripts spell them.
+"""The arguments of ``IterationTimePlanner``: their types, and names as scripts spell them.
 
-One table says it of arguments, another of a constraint's fields. Ranges of numbers are the cost
-model's to check.
+One table lists the tests of arguments, another those of a constraint's fields. The cost model
+checks ranges of numbers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,57 +20,57 @@ from planner.torchrec.error_types import INPUT_VALIDATION
 Value = TypeVar("Value")
 _Test: TypeAlias = Callable[[Any], bool]
 _Wanted: TypeAlias = Mapping[str, tuple[_Test, str]]
-"""By name, what a value has to pass unless it is None, and what that is called."""
+"""By name, the test that a value must pass unless it is None, and a noun for what passes."""
 
 
-def _is(*kinds: type) -> _Test:
-    """Return a test for values of some types; a bool is no number."""
+def _type_test(*kinds: type) -> _Test:
+    """Return a test for values of some types; a bool does not pass for a number."""
     return lambda given: isinstance(given, kinds) and isinstance(given, bool) == (bool in kinds)
 
 
-def _has(*methods: str) -> _Test:
-    """Return a test for objects, and no classes, that have some methods."""
+def _method_test(*methods: str) -> _Test:
+    """Return a test for objects, not classes, that have some methods."""
     return lambda given: (
         not isinstance(given, type)
         and all(callable(getattr(given, each, None)) for each in methods)
     )
 
 
-def _each(test: _Test) -> _Test:
-    """Return a test for lists of what another test takes."""
+def _list_test(test: _Test) -> _Test:
+    """Return a test for lists whose items all pass another test."""
     return lambda given: isinstance(given, list | tuple) and all(map(test, given))
 
 
-def _either(*tests: _Test) -> _Test:
+def _any_test(*tests: _Test) -> _Test:
     return lambda given: any(test(given) for test in tests)
 
 
-_WHOLE = _is(Integral), "a whole number"
-_TELLS = _has("log")
+_WHOLE = _type_test(Integral), "a whole number"
+_TELLS = _method_test("log")
 _ARGUMENTS: _Wanted = {
-    "topology": (_is(Topology), "a Topology of TorchRec's"),
+    "topology": (_type_test(Topology), "a Topology of TorchRec's"),
     "batch_size": _WHOLE,
-    "enumerator": (_has("enumerate", "populate_estimates"), "an Enumerator that was made"),
-    "storage_reservation": (_has("reserve"), "a StorageReservation that was made"),
-    "stats": (_either(_TELLS, _each(_TELLS)), "Stats that were made, or a list of them"),
-    "constraints": (_is(Mapping), "a dict of ParameterConstraints by table"),
-    "callbacks": (_each(callable), "a list of functions"),
+    "enumerator": (_method_test("enumerate", "populate_estimates"), "an Enumerator that was made"),
+    "storage_reservation": (_method_test("reserve"), "a StorageReservation that was made"),
+    "stats": (_any_test(_TELLS, _list_test(_TELLS)), "Stats that were made, or a list of them"),
+    "constraints": (_type_test(Mapping), "a dict of ParameterConstraints by table"),
+    "callbacks": (_list_test(callable), "a list of functions"),
     "timeout_seconds": (
-        lambda given: _is(Real)(given) and given >= 0,
+        lambda given: _type_test(Real)(given) and given >= 0,
         "a number of seconds, 0 or more",
     ),
-    "plan_loader": (_has("load", "plan_context_hash"), "a PlanLoader that was made"),
-    "fixed_plan": (_is(ShardingPlan), "a ShardingPlan of TorchRec's"),
-    "hardware": (_is(HardwareProfile, str, Path), "a HardwareProfile, its name or its path"),
-    "sharder": (_is(str), "the name of a sharder"),
+    "plan_loader": (_method_test("load", "plan_context_hash"), "a PlanLoader that was made"),
+    "fixed_plan": (_type_test(ShardingPlan), "a ShardingPlan of TorchRec's"),
+    "hardware": (_type_test(HardwareProfile, str, Path), "a HardwareProfile, its name or its path"),
+    "sharder": (_type_test(str), "the name of a sharder"),
     "seed": _WHOLE,
-    "dense": (_is(DenseModel), "a planner.DenseModel"),
+    "dense": (_type_test(DenseModel), "a planner.DenseModel"),
     "gradient_accumulation_steps": _WHOLE,
     "restore_site": _WHOLE,
-    "replicate": (_is(bool), "True, False or None"),
+    "replicate": (_type_test(bool), "True, False or None"),
 }
-_NUMBERS = _each(_is(Real)), "a list of numbers"
-_LIST = _is(list, tuple), "a list"
+_NUMBERS = _list_test(_type_test(Real)), "a list of numbers"
+_LIST = _type_test(list, tuple), "a list"
 _CONSTRAINT: _Wanted = {
     "sharding_types": _LIST,
     "compute_kernels": _LIST,
@@ -87,11 +87,11 @@ _PIPELINES: Mapping[str, Pipeline] = {each.value: each for each in Pipeline} | {
     "TrainPipelineFusedSparseDist": Pipeline.FUSED_SPARSE_DIST,
     "TrainPipelineSemiSync": Pipeline.SEMI_SYNC,
 }
-"""By our names, and by those of TorchRec's classes."""
+"""Pipelines by our names and by those of TorchRec's classes."""
 
 
 def check_arguments(given: Mapping[str, Any]) -> None:
-    """Check the types of the planner's arguments, by name; of others nothing is said.
+    """Check the types of the planner's arguments, given by name; unknown names are ignored.
 
     Raises
     ------
@@ -99,13 +99,13 @@ def check_arguments(given: Mapping[str, Any]) -> None:
         Some are of other types; it names all of these.
 
     """
-    wrong = list(_wrong(given, _ARGUMENTS, "{}"))
+    wrong = list(_type_errors(given, _ARGUMENTS, "{}"))
     constraints = given.get("constraints")
     for table, each in constraints.items() if isinstance(constraints, Mapping) else ():
         if each is None:
             continue
         if isinstance(each, ParameterConstraints):
-            wrong += _wrong(vars(each), _CONSTRAINT, f"{{}} of the constraints of `{table}`")
+            wrong += _type_errors(vars(each), _CONSTRAINT, f"{{}} of the constraints of `{table}`")
         else:
             wrong.append(
                 f"constraints of `{table}` must be ParameterConstraints, got "
@@ -115,8 +115,11 @@ def check_arguments(given: Mapping[str, Any]) -> None:
         raise PlannerError("\n".join(wrong), INPUT_VALIDATION)
 
 
-def _wrong(given: Mapping[str, Any], wanted: _Wanted, called: str) -> Iterator[str]:
-    """Yield what is wrong; ``called`` makes what a message calls a value of its name."""
+def _type_errors(given: Mapping[str, Any], wanted: _Wanted, called: str) -> Iterator[str]:
+    """Yield a message for each value of a wrong type.
+
+    ``called`` returns a value's name in messages.
+    """
     for name, (test, text) in wanted.items():
         value = given.get(name)
         if value is not None and not test(value):
@@ -125,7 +128,7 @@ def _wrong(given: Mapping[str, Any], wanted: _Wanted, called: str) -> Iterator[s
 
 
 def named(argument: str, given: object, names: Mapping[str, Value]) -> Value:
-    """Return what a name stands for, in whatever case, with ``torch.`` before it or without.
+    """Return the value of a name, in whatever case, with or without ``torch.`` before it.
 
     A class goes by its own name, and so do members of an enumeration and torch's types.
 
@@ -147,12 +150,12 @@ def _plain(name: str) -> str:
 
 
 def unknown(argument: str, told: str, names: Iterable[str]) -> PlannerError:
-    """Return the error of a name that stands for nothing."""
+    """Return the error of a name that is not among ``names``."""
     return PlannerError(
         f"unknown {argument} `{told}`; accepted are {', '.join(names)}", INPUT_VALIDATION
     )
 
 
 def to_pipeline(pipeline: Pipeline | str | type) -> Pipeline:
-    """Return a pipeline, which may be given by its name, or as TorchRec's class or its name."""
+    """Return the pipeline given by its name, or by TorchRec's class or that one's name."""
     return named("pipeline", pipeline, _PIPELINES)

@@ -1,4 +1,4 @@
-"""Planning in a process group: all agree on what, one rank plans, all get its plan or error."""
+"""Planning in a process group: all ranks agree on the question, and rank 0 plans for all."""
 
 import pickle
 from collections.abc import Callable, Sequence
@@ -11,9 +11,9 @@ from planner.torchrec.error_types import INPUT_VALIDATION
 from planner.torchrec.model_reading import ModelTables
 
 Question = tuple[tuple[str, Any], ...]
-"""What is planned, by name, to be compared between ranks."""
+"""(name, value) of everything that is planned for, to be compared between ranks."""
 Answer = TypeVar("Answer")
-"""A plan, with whatever goes with it."""
+"""A plan, with data about it."""
 
 
 def shared_question(
@@ -39,7 +39,7 @@ def shared_question(
 def plan_together(
     group: dist.ProcessGroup, question: Question, make_plan: Callable[[], Answer]
 ) -> Answer:
-    """Return rank 0's plan on every rank of the group; where it fails, fail on every rank.
+    """Return rank 0's plan on every rank of the group; if it fails, fail on every rank.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def plan_together(
 
 
 def _plan_or_error(make_plan: Callable[[], Answer]) -> Answer | PlannerError:
-    """Return the error instead of raising it: the other ranks are waiting to be told."""
+    """Return a plan, or its error instead of raising: other ranks wait for either."""
     try:
         plan = make_plan()
         pickle.dumps(plan)

@@ -1,4 +1,4 @@
-"""What sharders and constraints say of the types that embeddings have and travel in."""
+"""The data types of embeddings and of their messages, from sharders and constraints."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -17,15 +17,15 @@ _BY_NAME = {
     "INT8": DataType.INT8,
     "MX4": DataType.FP8,
 }
-"""By name in ``SparseType`` (FBGEMM) and ``DataType``. No model knows MX4: half a byte, with a
-scale for every 32 numbers, stands as FP8."""
+"""Data types by name in ``SparseType`` (FBGEMM) and ``DataType``. MX4, half a byte with a scale for
+every 32 numbers, counts as FP8, as no model knows it."""
 
 
 def own_sharder(sharder: Any) -> Any:  # noqa: ANN401 - a ModuleSharder
-    """Return the sharder that shards a wrapped collection, or the sharder itself.
+    """Return the sharder of the collection inside a wrapper, or the sharder itself.
 
-    TorchRec hands what a wrapper's sharder is given on to one of the collection, which has codecs
-    and settings of its own.
+    TorchRec passes the arguments of a wrapper's sharder on to the collection's, which has its own
+    codecs and settings.
     """
     inner = [each for each in vars(sharder).values() if isinstance(each, ModuleSharder)]
     return next((each for each in inner if _shards_collections(each)), sharder)
@@ -36,24 +36,24 @@ def _shards_collections(sharder: Any) -> bool:  # noqa: ANN401 - a ModuleSharder
 
 
 def uses_index_dedup(found: FoundTable) -> bool:
-    """Return whether ids of an unpooled collection are made unique before they are sent."""
+    """Return whether an unpooled collection sends every id once."""
     settings = vars(own_sharder(found.sharder)) if found.sharder is not None else {}
     unpooled = isinstance(found.collection, EmbeddingCollection)
     return unpooled and bool(settings.get("_use_index_dedup"))
 
 
 def fused_params(found: FoundTable) -> Mapping[str, Any]:
-    """Return what the table's sharder hands to FBGEMM."""
+    """Return the arguments that the table's sharder passes to FBGEMM."""
     return getattr(found.sharder, "fused_params", None) or {}
 
 
 def output_type(found: Sequence[FoundTable]) -> DataType:
-    """Return the widest type that any table's output has: what differs is put in one tensor."""
+    """Return the widest type of all tables' outputs, which share one tensor."""
     return max(map(table_output, found), key=lambda each: each.num_bytes, default=DataType.FP32)
 
 
 def table_output(found: FoundTable) -> DataType:
-    """Return the type that a table's output has."""
+    """Return the data type of a table's output."""
     asked = getattr(found.constraint, "output_dtype", None) or fused_params(found).get(
         "output_dtype"
     )
@@ -61,7 +61,7 @@ def table_output(found: FoundTable) -> DataType:
 
 
 def wire_types(found: Sequence[FoundTable]) -> tuple[DataType | None, DataType | None]:
-    """Return the types of the codecs of outputs and of gradients; None: they are not coded.
+    """Return the codecs' types for outputs and for gradients; None: no codec.
 
     A workload has one of each: where sharders differ, the widest. A codec of the all-to-all stands
     for that of the reduce-scatter, which TorchRec itself replaces where NCCL cannot add the type.

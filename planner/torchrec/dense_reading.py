@@ -1,4 +1,4 @@
-"""The dense part of a TorchRec model: what of it is read as MLPs and interaction, what is not."""
+"""Reading the dense part of a TorchRec model as MLPs and an interaction, as far as it is such."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +14,10 @@ from planner.torchrec.dense_training import DenseTraining
 from planner.torchrec.error_types import refusing
 
 UNTOLD_LENGTH = 143.0
-"""Ids of a sequence whose length nobody told, at most: HSTU's layers, read once per sample, have
-0.007 of its FLOPs, the least of 41 configurations of TorchEasyRec."""
+"""Largest number of ids of a sequence whose length is unknown. Layers of HSTU, read once per
+sample, have 0.007 of its FLOPs, the least of 41 configurations of TorchEasyRec."""
 SURE = 0.05
-"""Layers whose products come to what the model's do, within this share, are read for sure."""
+"""Layers are read for sure if their products are those of the model within this share."""
 _PER_POSITION = (nn.MultiheadAttention, nn.RNNBase, nn.Conv1d)
 _LOOKUPS = (nn.Embedding, nn.EmbeddingBag)
 _TIMED_OTHERWISE = {
@@ -25,36 +25,36 @@ _TIMED_OTHERWISE = {
     "InteractionProjectionArch": "its branches are timed one after the other behind a "
     "concatenation, and not their product",
 }
-"""TorchRec's modules of which a dense model has the layers alone."""
+"""TorchRec's modules of which a dense model has the layers alone, and what is not timed."""
 _PER_ID = "layers may run on every id of a sequence, or every feature, and not once per sample"
 _MOST_WIDTHS = 8
-"""Layers whose widths are listed."""
+"""Number of layers whose widths are listed."""
 _SIDE_BY_SIDE = "layers have other inputs than the layers before them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseReading:
-    """What was read of a model's dense part."""
+    """The layers read of a model's dense part, and what was not read."""
 
     model: DenseModel
     flops: float
-    """FLOP of a rank's forward, as they are timed."""
+    """FLOP of a rank's forward, as it is timed."""
     num_parameters: int
     """Parameters of all modules without tables."""
     num_read: int
     unread: tuple[str, ...] = ()
-    """Kinds of modules that have the others."""
+    """Kinds of modules that have the other parameters."""
     otherwise: tuple[str, ...] = ()
-    """What runs otherwise than it is timed."""
+    """What runs in another way than it is timed."""
 
     @property
     def is_sure(self) -> bool:
-        """Whether the layers are what the model runs, or all but."""
+        """Whether the layers have (nearly) all work of the model."""
         return not (self.model.most_products or self.otherwise)
 
     @property
     def text(self) -> str:
-        """What was read, in a sentence or two."""
+        """One or two sentences on what was read."""
         if not self.num_parameters:
             return "no dense part: the model has no parameters outside its tables"
         read = (
@@ -83,7 +83,7 @@ def read_dense(
     local_batch_size: int,
     training: DenseTraining,
 ) -> DenseReading:
-    """Return what the modules outside the tables are read as.
+    """Return the layers that the modules outside of embedding tables are read as.
 
     Linear layers are MLPs, those below ``dense_arch`` the bottom. Between them is what TorchRec's
     ``InteractionArch`` (in ``DLRM``) or ``LowRankCrossNet`` (in ``DLRM_DCN``) does, wherever in the
@@ -144,13 +144,13 @@ def read_dense(
     )
 
 
-def dense_said(
+def dense_messages(
     reading: DenseReading | None, training: DenseTraining, given: DenseModel | None
 ) -> tuple[str, str]:
-    """Return what to warn of, of a dense part that was read, and what to inform of; empty: nothing.
+    """Return a warning and an information about the dense part that was read; empty: none.
 
-    What was read for sure is no warning; what is assumed of the training is, as it decides whether
-    tables are worth replicating. Where a dense model is given, none is read.
+    A reading that is sure gives no warning. Assumptions about the training do, as they decide
+    whether tables are worth replicating. Where a dense model is given, none is read.
     """
     if reading is None:
         return "" if given is None else training.beside(given), ""
@@ -169,7 +169,7 @@ class _DensePart:
 
     @classmethod
     def of(cls, module: nn.Module, embedding_paths: tuple[str, ...]) -> "_DensePart":
-        """Return those of a model."""
+        """Return the modules of a model that are outside of its tables."""
         return cls({
             path: each
             for path, each in module.named_modules()
@@ -212,20 +212,20 @@ class _DensePart:
 
     @cached_property
     def products(self) -> int:
-        """Multiplications of a sample's forward in what is read, each layer run once."""
+        """Multiplications of a sample's forward in the layers read, each run once."""
         count: int = sum(each.in_features * each.out_features for each in self.linear.values())
         return count + (_num_weights(self.cross.modules()) if self.cross is not None else 0)
 
     @property
     def unread_products(self) -> int:
-        """The same of the other modules, if each of their matrices is multiplied by once."""
+        """Multiplications in the other modules, if each of their matrices is used once."""
         return _num_weights(each for each in self.others.values() if not isinstance(each, _LOOKUPS))
 
     def most_products(self, tables: Sequence[EmbeddingTable]) -> float:
-        """Return the multiplications of a sample's forward that there may be at most.
+        """Return the most multiplications that a sample's forward may have.
 
         Of R rows of a sample and P weights, with A attentions of width D between the rows: every
-        row is multiplied with all others, and what that gives with them again.
+        row is multiplied with all others, and the result with them again.
 
             R (P + 2 A R D)
         """
@@ -237,16 +237,16 @@ class _DensePart:
 
     @property
     def most_attentions(self) -> int:
-        """How many attentions there may be.
+        """Return the largest number of attentions there may be.
 
-        Each has matrices of its own: in a module that is not read, or as four linear layers, of
-        queries, keys, values and what comes out.
+        Each has matrices of its own: in a module that is not read, or as four linear layers for
+        queries, keys, values and output.
         """
         own = sum(_num_weights([each]) > 0 for each in self.others.values())
         return max(1, own, len(self.linear) // 4)
 
     def model(self, tables: Sequence[EmbeddingTable]) -> DenseModel:
-        """Return the layers and what TorchRec's modules do between them."""
+        """Return the dense model: the layers, and the interaction of TorchRec's modules."""
         bottom = [layer for path, layer in self.linear.items() if "dense_arch" in path]
         top = [layer for path, layer in self.linear.items() if "dense_arch" not in path]
         dense = DenseModel(
@@ -268,7 +268,7 @@ class _DensePart:
         return dense
 
     def _dense_features(self, tables: Sequence[EmbeddingTable]) -> int:
-        """Return what is beside the embeddings in the first layer's input, of pooled tables."""
+        """Return how many inputs of the first layer are not embeddings of pooled tables."""
         first = next(iter(self.linear.values()), None)
         pooled = all(each.pooling is not Pooling.NONE for each in tables)
         if first is None or not tables or not pooled or self.cross is not None:
@@ -277,7 +277,7 @@ class _DensePart:
         return max(1, int(first.in_features) - embedded)
 
     def rows(self, tables: Sequence[EmbeddingTable]) -> float:
-        """Return on how many rows of a sample layers may run, at most."""
+        """Return the largest number of rows per sample that layers may run on."""
         sequences = [each for each in tables if each.pooling is Pooling.NONE]
         if sequences:
             longest = max(each.pooling_factor / each.num_features for each in sequences)
@@ -287,7 +287,7 @@ class _DensePart:
         return 1.0
 
     def timed_otherwise(self, dense: DenseModel) -> Iterator[str]:
-        """Yield what TorchRec's modules do and no dense model has."""
+        """Yield what TorchRec's modules do that no dense model has."""
         for name, reason in _TIMED_OTHERWISE.items():
             if self._has(name):
                 yield f"{name}: {reason}"
@@ -295,7 +295,7 @@ class _DensePart:
             yield "InteractionArch: its dot products are not timed"
 
     def unread_kinds(self) -> Iterator[str]:
-        """Yield what kinds of modules have parameters that are not read."""
+        """Yield the kinds of modules whose parameters are not read."""
         for path, each in self.others.items():
             if next(each.parameters(recurse=False), None) is None:
                 continue
@@ -314,7 +314,7 @@ def _is_below(path: str, above: str) -> bool:
 
 
 def _is_a(module: nn.Module, name: str) -> bool:
-    """Tell whether a module is of a class of TorchRec's, which need not be imported for it."""
+    """Return whether a module is of a TorchRec class, by name and without importing it."""
     return any(
         kind.__name__ == name and kind.__module__.startswith("torchrec.")
         for kind in type(module).__mro__
@@ -322,7 +322,7 @@ def _is_a(module: nn.Module, name: str) -> bool:
 
 
 def _own_parameters(modules: Iterable[nn.Module]) -> Iterator[nn.Parameter]:
-    """Yield the parameters of these modules themselves, each once, that have a shape already."""
+    """Yield the modules' own parameters, each once, if they have a shape already."""
     seen = set()
     for module in modules:
         for parameter in module.parameters(recurse=False):
@@ -332,7 +332,7 @@ def _own_parameters(modules: Iterable[nn.Module]) -> Iterator[nn.Parameter]:
 
 
 def _num_weights(modules: Iterable[nn.Module]) -> int:
-    """Return the numbers in parameters that are no vectors."""
+    """Return the number of weights in parameters that are no vectors."""
     return sum(int(each.numel()) for each in _own_parameters(modules) if each.dim() > 1)
 
 
@@ -345,7 +345,7 @@ def _layers_text(dense: DenseModel) -> str:
 
 
 def _widths_text(widths: Sequence[int]) -> str:
-    """Return the widths of layers, of many the first and how many there are."""
+    """Return the widths of layers as text; of many, the first and their number."""
     if len(widths) <= _MOST_WIDTHS:
         return str(list(widths))
     first = ", ".join(map(str, widths[:_MOST_WIDTHS]))

@@ -1,4 +1,4 @@
-"""How the dense part is trained, as far as a script tells: its optimizer and its precision."""
+"""The optimizer and precision of the dense part, as far as a script gives them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,12 +17,11 @@ from costmodel.domain.workload import (
 from planner.torchrec.arguments import named, unknown
 
 ASSUMED_OPTIMIZER = Optimizer.ADAGRAD
-"""What is assumed where nothing is told: it lies between SGD and Adam.
+"""The optimizer assumed where none is given: its work lies between SGD's and Adam's.
 
-It updates replicated tables on all of their rows, so it decides whether these are worth it. Of 16
-tables of 16 columns, of 1.4 to 8 million rows in all, on 8 H100, A100 or V100 (21 cases), the plan
-made for another optimizer than the true one of SGD, Adagrad and Adam takes at most 1.18 times as
-long as that made for the true one if Adagrad is assumed, 1.63 times if SGD is, 1.68 if Adam is."""
+It updates all rows of replicated tables, so it decides whether these are worth it. A plan made for
+it takes at most 1.18 times as long as one made for the true optimizer (SGD, Adagrad or Adam); SGD
+assumed 1.63 times, Adam 1.68."""
 _OPTIMIZERS = {
     "SGD": Optimizer.SGD,
     "Adagrad": Optimizer.ADAGRAD,
@@ -36,7 +35,7 @@ _OPTIMIZERS = {
     "Adadelta": Optimizer.ADAM,
     "PartialRowWiseAdam": Optimizer.PARTIAL_ROWWISE_ADAM,
 }
-"""Classes of torch and TorchRec, each as one with as much state for a parameter."""
+"""Our optimizer with as much state per parameter, by class name of torch and TorchRec."""
 _HALF = {torch.float16: DataType.FP16, torch.bfloat16: DataType.BF16}
 
 _OPTIMIZER_NAMES = {each.value: each for each in Optimizer} | {
@@ -45,14 +44,14 @@ _OPTIMIZER_NAMES = {each.value: each for each in Optimizer} | {
 _PRECISIONS = {each.value: each for each in DataType} | TORCH_TYPES
 
 OptimizerGiven: TypeAlias = Optimizer | str | type[torch.optim.Optimizer] | torch.optim.Optimizer
-"""A name of a workload file's, or an optimizer of torch's, its class or the name of that."""
+"""A workload file's name, or torch's optimizer, its class, or the name of that."""
 PrecisionGiven: TypeAlias = DataType | str | torch.dtype
-"""A name of a workload file's, or a type of torch's or its name."""
+"""A workload file's name, or torch's type or its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseTraining:
-    """What is told of the dense part's training; None: it is not."""
+    """How the dense part is trained; None: not given."""
 
     optimizer: Optimizer | None = None
     implementation: OptimizerImplementation | None = None
@@ -62,7 +61,7 @@ class DenseTraining:
     def told(
         cls, optimizer: OptimizerGiven | None, precision: PrecisionGiven | None
     ) -> "DenseTraining":
-        """Return what a script says.
+        """Return the training that a script gives.
 
         Raises
         ------
@@ -80,7 +79,7 @@ class DenseTraining:
         )
 
     def on(self, dense: DenseModel) -> DenseModel:
-        """Return a dense model trained as is told, and as it is itself where nothing is."""
+        """Return a dense model trained as given; where nothing is given, as it says itself."""
         return replace(
             dense,
             optimizer=self.optimizer or dense.optimizer,
@@ -89,12 +88,12 @@ class DenseTraining:
         )
 
     def applied(self, dense: DenseModel, layers: Iterable[nn.Linear]) -> DenseModel:
-        """Return a dense model trained as is told, else as is assumed (``assumed``)."""
+        """Return a dense model trained as given, else as assumed (``assumed``)."""
         assumed = replace(dense, optimizer=ASSUMED_OPTIMIZER, precision=assumed_precision(layers))
         return self.on(assumed)
 
     def text(self, dense: DenseModel) -> str:
-        """Return what is assumed where nothing is told; empty: all is told."""
+        """Return the assumptions made where nothing is given; empty: there are none."""
         said = []
         if self.optimizer is None:
             said.append(f"dense_optimizer {dense.optimizer} (between SGD and Adam)")
@@ -103,7 +102,7 @@ class DenseTraining:
         return _assumed(said)
 
     def beside(self, dense: DenseModel) -> str:
-        """Return what a dense model that was given says otherwise, or not; empty: nothing."""
+        """Return how this differs from a given dense model; empty: it does not."""
         default = DenseModel()
         settings = (
             ("dense_optimizer", self.optimizer, dense.optimizer, default.optimizer),
@@ -128,7 +127,7 @@ def _assumed(said: Sequence[str]) -> str:
 
 
 def assumed_precision(layers: Iterable[nn.Linear]) -> DataType:
-    """Return the type of the layers' weights if it is half, else what torch multiplies FP32 in."""
+    """Return the layers' data type if it is half, else the type in which torch multiplies FP32."""
     types = {_HALF.get(each.weight.dtype) for each in layers}
     half = types.pop() if len(types) == 1 else None
     if half is not None:
@@ -149,7 +148,7 @@ def _optimizer(given: OptimizerGiven) -> Optimizer:
 
 
 def _implementation(given: OptimizerGiven) -> OptimizerImplementation | None:
-    """Return how an optimizer that was made runs, if it was told."""
+    """Return how a given optimizer object runs (foreach, fused); None: unknown."""
     for each in (OptimizerImplementation.FUSED, OptimizerImplementation.FOREACH):
         if _setting(given, each.value):
             return each

@@ -1,7 +1,7 @@
-"""What an enumerator of the script's own lists is what may be chosen, as for TorchRec's planner.
+"""Limiting a plan to the options that a script's own enumerator lists.
 
-Its options are read as constraints: sharding types, kernels of each, the narrowest column shards,
-and what else a constraint says of a table. What constraints cannot say is named in the one warning.
+The options are read as constraints: sharding types, kernels of each, the narrowest column shards,
+and other fields of a constraint. What constraints cannot express is named in the one warning.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from torchrec.distributed.planner.types import (
 from costmodel.domain.plan import ComputeKernel, ShardingType, column_counts
 from planner.torchrec.ignored import Said
 from planner.torchrec.modules import FoundTable, Kernels, every_table, find_tables, full_name
-from planner.torchrec.plan_request import PlanRequest, overlapping
+from planner.torchrec.plan_request import PlanRequest, prefetching_pipeline
 from planner.torchrec.plans import PASSED_ON
 from planner.torchrec.table_reads import says_reads
 
@@ -40,9 +40,9 @@ _ROWS = {kind.value for kind in ShardingType if kind.splits_rows}
 def limited(
     request: PlanRequest, enumerator: Enumerator, module: nn.Module, sharders: Sequence[Any]
 ) -> tuple[PlanRequest, list[Said]]:
-    """Return the request, limited to what an enumerator lists, and what of that is not heeded.
+    """Return the request limited to what an enumerator lists, and what of that is not followed.
 
-    Where the request has no constraint for a table, that of the enumerator counts.
+    Where the request has no constraint for a table, the enumerator's counts.
 
     Raises
     ------
@@ -51,14 +51,14 @@ def limited(
 
     """
     names = {each.name for each in every_table(module, sharders, request.reading())}
-    kept = {name: each for name, each in _kept(enumerator).items() if name in names}
+    kept = {name: each for name, each in _own_constraints(enumerator).items() if name in names}
     request = replace(request, constraints={**kept, **request.constraints})
     tables = [
         each
         for each in find_tables(module, sharders, request.reading())
         if each.name not in request.fixed.plan.get(each.path, {})
     ]
-    listed = _listed(enumerator, module, sharders)
+    listed = _listed_options(enumerator, module, sharders)
     constraints, unheeded = dict(request.constraints), [*_of_no_table(enumerator, names)]
     for each in tables:
         options = listed.get(each.fqn)
@@ -73,19 +73,19 @@ def limited(
         request,
         constraints=constraints,
         listed={each.fqn: _kernels(listed[each.fqn]) for each in tables},
-        pipeline=overlapping(request.pipeline, constraints),
+        pipeline=prefetching_pipeline(request.pipeline, constraints),
     )
     return made, unheeded
 
 
-def _kept(enumerator: Enumerator) -> Mapping[str, ParameterConstraints]:
-    """Return the constraints that an enumerator has, where TorchRec's own keep them."""
+def _own_constraints(enumerator: Enumerator) -> Mapping[str, ParameterConstraints]:
+    """Return the constraints that an enumerator was made with; none if it keeps none."""
     kept = getattr(enumerator, "__dict__", {}).get("_constraints") or {}
     return {name: each for name, each in kept.items() if each is not None}
 
 
 def _of_no_table(enumerator: Enumerator, names: Collection[str]) -> Iterator[Said]:
-    for name in _kept(enumerator):
+    for name in _own_constraints(enumerator):
         if name not in names:
             yield f"{type(enumerator).__name__}.constraints", "the model has no such table", name
 
@@ -98,10 +98,10 @@ def _no_option(enumerator: Enumerator, found: FoundTable) -> PlannerError:
     )
 
 
-def _listed(
+def _listed_options(
     enumerator: Enumerator, module: nn.Module, sharders: Sequence[Any]
 ) -> dict[str, list[ShardingOption]]:
-    """Return what an enumerator lists, by module path and table."""
+    """Return the options that an enumerator lists, by module path and table."""
     try:
         options = list(enumerator.enumerate(module=module, sharders=list(sharders)))
     except _RAISED as error:
@@ -127,10 +127,9 @@ def _kernels(options: Sequence[ShardingOption]) -> Kernels:
 def _constraint(
     given: ParameterConstraints | None, options: Sequence[ShardingOption], local_batch_size: int
 ) -> ParameterConstraints:
-    """Return a table's constraint, narrowed to the options that there are of it.
+    """Return a table's constraint, narrowed to its listed options.
 
-    What the constraint says of types and kernels stays: what is offered is the enumerator's. The
-    kernels of each type are in ``PlanRequest.listed``.
+    The constraint's types and kernels stay; ``PlanRequest.listed`` has the kernels of each type.
     """
     made = given or ParameterConstraints()
     there = {field.name for field in fields(made)}
@@ -139,7 +138,7 @@ def _constraint(
         "compute_kernels": made.compute_kernels
         or [*dict.fromkeys(each.compute_kernel for each in options)],
         "min_partition": max(made.min_partition or 0, _narrowest(options)) or None,
-        "cache_params": made.cache_params or _cached(options).cache_params,
+        "cache_params": made.cache_params or _cache_option(options).cache_params,
     }
     if not says_reads(made, local_batch_size):
         said["pooling_factors"] = list(options[0].input_lengths)
@@ -164,8 +163,8 @@ def _width(option: ShardingOption) -> int:
     return max(int(shard.size[1]) for shard in option.shards)
 
 
-def _cached(options: Sequence[ShardingOption]) -> ShardingOption:
-    """Return the first option with a cache, whose parameters are the table's; else any."""
+def _cache_option(options: Sequence[ShardingOption]) -> ShardingOption:
+    """Return the first option with a cache, whose parameters are the table's; else the first."""
     caching = ComputeKernel.FUSED_UVM_CACHING.value
     return next((each for each in options if each.compute_kernel == caching), options[0])
 
@@ -177,9 +176,9 @@ def _unheeded(options: Sequence[ShardingOption], local_batch_size: int) -> Itera
     planned = {columns // count for count in column_counts(columns, min(widths, default=columns))}
     if widths and planned - widths - {columns}:
         yield "column shards wider than those it lists may be chosen, too"
-    if any(_rows(each) not in {None, _even(each)} for each in options):
+    if any(_shard_rows(each) not in {None, _even_rows(each)} for each in options):
         yield "rows are split evenly"
-    first = _cached(options)
+    first = _cache_option(options)
     alike = [each for each in options if each.compute_kernel == first.compute_kernel]
     if len({each.cache_load_factor for each in alike}) > 1:
         yield f"of the shares of rows to cache, {first.cache_load_factor} alone is planned"
@@ -191,15 +190,15 @@ def _unheeded(options: Sequence[ShardingOption], local_batch_size: int) -> Itera
         yield "ranks that it gives shards are not kept"
 
 
-def _rows(option: ShardingOption) -> int | None:
-    """Return the rows of an option's largest shard, if they are split."""
+def _shard_rows(option: ShardingOption) -> int | None:
+    """Return the rows of an option's largest shard; None: rows are not split."""
     if option.sharding_type not in _ROWS or not option.shards:
         return None
     return max(int(shard.size[0]) for shard in option.shards)
 
 
-def _even(option: ShardingOption) -> int:
-    """Return the rows of the largest shard where all have the same."""
+def _even_rows(option: ShardingOption) -> int:
+    """Return the rows of an option's largest shard if all shards had the same."""
     first = option.shards[0].offset[1]
     blocks = len([shard for shard in option.shards if shard.offset[1] == first])
     rows = int(option.tensor.shape[0])

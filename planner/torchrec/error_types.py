@@ -1,4 +1,4 @@
-"""TorchRec's errors: kinds that not all of its versions have, and what becomes one."""
+"""Kinds of TorchRec's errors that some of its versions lack, and turning our errors into them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,14 +9,14 @@ from costmodel.base.errors import InputError
 from costmodel.base.errors import PlannerError as OwnError
 
 INPUT_VALIDATION = getattr(PlannerErrorType, "INPUT_VALIDATION", PlannerErrorType.OTHER)
-"""What was asked for is wrong, whatever plans there are."""
+"""Kind of error for a wrong request, whatever plans there are."""
 INVALID_RANK_ASSIGNMENT = getattr(PlannerErrorType, "INVALID_RANK_ASSIGNMENT", INPUT_VALIDATION)
-"""A shard is on a rank that there is not."""
+"""Kind of error for a shard on a rank that does not exist."""
 
 
 @contextmanager
 def refusing(what: str) -> Iterator[None]:
-    """Turn errors of ours, and the ValueError of a record, into TorchRec's about what it is."""
+    """Raise TorchRec's error for ours, or for a ValueError of a record, naming ``what``."""
     try:
         yield
     except ValueError as error:
@@ -26,7 +26,7 @@ def refusing(what: str) -> Iterator[None]:
 
 
 def with_hints(error: OwnError) -> str:
-    """Return an error of ours as text, with what to do about it."""
+    """Return an error of ours as text, with its hints."""
     problems = error.problems if isinstance(error, InputError) else ()
     hints = dict.fromkeys((error.hint, *(problem.hint for problem in problems)))
     return "\n".join([str(error), *(f"hint: {hint}" for hint in hints if hint)])

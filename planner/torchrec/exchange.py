@@ -1,7 +1,7 @@
 """TorchRec plans as files that a training script loads with torch alone, and back into ours.
 
 What a TorchRec plan says and our plan does not (module paths, cache parameters, rounding, bounds
-checks, output types) is kept beside the plan, as plain data (``planner.files.plan_schema``); what
+checks, output types) is kept beside the plan, as plain data (``planner.files.plan_schema``). What
 cannot be kept is refused, so that nothing is lost in either direction.
 """
 
@@ -58,7 +58,7 @@ def make_torchrec_plan(
     local_world_size: int | None = None,
     workload: Workload | None = None,
 ) -> TorchRecPlan:
-    """Return the plan in TorchRec's terms, with all that the tables' places say.
+    """Return the plan in TorchRec's terms, with everything that the tables' places say.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def make_torchrec_plan(
 
 
 def placed(locations: Mapping[str, TableLocation], places: Mapping[str, Any]) -> dict[str, Any]:
-    """Return where tables live, with what their old places say besides."""
+    """Return the places of tables at new locations; the rest is as in their old places."""
     return {
         name: {**places.get(name, {}), "module": location.module, "table": location.table}
         for name, location in locations.items()
@@ -107,7 +107,7 @@ def placed(locations: Mapping[str, TableLocation], places: Mapping[str, Any]) ->
 def take_torchrec_plan(
     plan: TorchRecPlan, workload: Workload, topology: Topology
 ) -> tuple[ShardingPlan, dict[str, Any]]:
-    """Return a TorchRec plan in our terms, and what it says besides, for a plan file.
+    """Return a TorchRec plan in our terms, and the tables' places for a plan file.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def take_torchrec_plan(
         places[name] = {
             "module": location.module,
             "table": location.table,
-            **_besides(name, parameter),
+            **_extra_data(name, parameter),
         }
     device, host = _device(plan), _host_size(plan, topology.local_world_size)
     again = make_torchrec_plan(ours, places, device, host)
@@ -139,7 +139,7 @@ def take_torchrec_plan(
 
 
 def table_locations(plan: TorchRecPlan) -> dict[str, TableLocation]:
-    """Return where every table lives, by its name; by module and name where several share one."""
+    """Return the location of every table by its name, or by module and name if it is not unique."""
     locations = [
         TableLocation(module=path, table=table)
         for path, tables in plan.plan.items()
@@ -164,8 +164,8 @@ def _check_names(locations: Mapping[str, TableLocation], workload: Workload) -> 
         )
 
 
-def _besides(name: str, parameter: ParameterSharding) -> dict[str, Any]:
-    """Return what a table's sharding says that our plan does not, as plain data."""
+def _extra_data(name: str, parameter: ParameterSharding) -> dict[str, Any]:
+    """Return, as plain data, what a table's TorchRec sharding says and our plan does not."""
     lost = [
         label
         for label, value in (
@@ -196,7 +196,7 @@ def _plain(source: object, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
 
 
 def _add(parameter: ParameterSharding, place: Mapping[str, Any]) -> None:
-    """Set what a place says beyond where it is: the inverse of ``_besides``."""
+    """Set the extra data of a place in a TorchRec sharding: the inverse of ``_extra_data``."""
     for name in _FLAGS:
         setattr(parameter, name, place.get(name))
     for name, kind in _ENUMS.items():
@@ -223,7 +223,7 @@ def _device(plan: TorchRecPlan) -> str:
 
 
 def _host_size(plan: TorchRecPlan, node_size: int) -> int | None:
-    """Return how many GPUs a host has where a node has several: GPU r of it is ``cuda:r``.
+    """Return the number of GPUs of a host, where a node has several: its GPU r is ``cuda:r``.
 
     None: the GPUs are numbered through the node.
     """
@@ -247,7 +247,7 @@ def _host_size(plan: TorchRecPlan, node_size: int) -> int | None:
 
 
 def _check_same(name: str, given: ParameterSharding, again: ParameterSharding) -> None:
-    """Raise PlanMismatchError where a way to us and back changes a table's sharding."""
+    """Raise PlanMismatchError if converting a table's sharding to ours and back changes it."""
     if given == again:
         return
     for part in vars(given):

@@ -1,4 +1,4 @@
-"""A workload read off the TorchRec model that a user's function makes."""
+"""Reading a workload off the TorchRec model that a user's function returns."""
 
 import importlib
 import logging
@@ -18,7 +18,7 @@ from torchrec.distributed.sharding_plan import get_default_sharders
 
 from costmodel.base.errors import InputError, Problem
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
-from planner.torchrec.dense_reading import dense_said
+from planner.torchrec.dense_reading import dense_messages
 from planner.torchrec.dense_training import DenseTraining, OptimizerGiven, PrecisionGiven
 from planner.torchrec.exchange import DEVICE, placed
 from planner.torchrec.model_reading import ModelTables, read_model
@@ -40,10 +40,11 @@ def read_factory(
 ) -> tuple[Workload, dict[str, Any]]:
     """Return the workload of the model that ``module:function`` returns, and its tables' places.
 
-    The module is looked for in the working directory, too. Read for CUDA; kernels in host memory
-    are left out, as in a workload file that names none. The places are as a plan file has them.
-    Without a dense model the model's linear layers are read, and ``say`` is told how much that is
-    and what is assumed; optimizer and precision as for ``IterationTimePlanner``.
+    The module is looked for in the working directory, too. The model is read for CUDA; kernels in
+    host memory are left out, as in a workload file that names none. The places are as a plan file
+    has them. Without a dense model the model's linear layers are read, and ``say`` is called with a
+    text of how much that is and what is assumed; optimizer and precision as for
+    ``IterationTimePlanner``.
 
     Raises
     ------
@@ -54,7 +55,7 @@ def read_factory(
     """
     batch = local_batch_size or BATCH_SIZE
     with redirect_stdout(sys.stderr):  # what the user's code prints is not the command's output
-        model = _made(spec, _factory(spec))
+        model = _factory_model(spec, _factory(spec))
     if not isinstance(model, nn.Module):
         raise _refused(spec, f"it returns a {type(model).__name__}, not a torch.nn.Module")
     try:
@@ -67,7 +68,7 @@ def read_factory(
         raise _refused(spec, str(error)) from error
     if read is None or not read.tables:
         raise _refused(spec, "it has no embedding tables that a cost model knows")
-    warned, known = dense_said(read.dense_reading, training, dense)
+    warned, known = dense_messages(read.dense_reading, training, dense)
     if warned:
         say(f"warning: {warned}")
     if known:
@@ -86,13 +87,13 @@ def read_factory(
 
 
 def _allowed(model: ModelTables) -> Iterator[EmbeddingTable]:
-    """Yield the tables, without the choice of replicating those that are frozen."""
+    """Yield the tables, with replication not allowed for frozen ones."""
     frozen = frozen_tables(model)
     for table in model.tables:
         yield unreplicated(table) if table.name in frozen else table
 
 
-def _made(spec: str, factory: Callable[[], object]) -> object:
+def _factory_model(spec: str, factory: Callable[[], object]) -> object:
     try:
         return factory()
     except (Exception, SystemExit) as error:  # whatever it is, the user's code raised it
@@ -102,8 +103,8 @@ def _made(spec: str, factory: Callable[[], object]) -> object:
 def _one_line(error: BaseException) -> str:
     """Return an error's type and first line, and where in the user's code it was raised.
 
-    The place is in the outermost frame that is neither of this file nor of Python's imports: the
-    factory's own.
+    That is the outermost frame that is neither in this file nor in Python's imports: the factory's
+    own.
     """
     said = str(error).strip().splitlines()
     name = type(error).__name__ + (f": {said[0]}" if said else "")

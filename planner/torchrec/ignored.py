@@ -1,4 +1,4 @@
-"""What a script sets that changes no plan, and what is planned roughly, in one warning."""
+"""One warning of settings that change no plan, and of what is planned roughly."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -25,29 +25,29 @@ from planner.torchrec.settings import WRAPPERS, argument_defaults, unheeded, unh
 from planner.torchrec.table_reads import num_inputs, untold
 
 Said = tuple[str, str, str]
-"""A setting, why it changes nothing, and the table that has it; empty: no table has."""
+"""A setting, why it changes nothing, and its table (empty: no table's)."""
 _MOST_NAMED = 4
 
 
-def looked_over(
+def settings_warning(
     topology: Topology,
     arguments: Mapping[str, object],
     tables: Sequence[FoundTable],
     reading: ModelReading,
     unheeded: Sequence[Said],
 ) -> str:
-    """Return in one message what changes nothing, is planned roughly, or is left out.
+    """Return one message of all that changes nothing, is planned roughly, or is left out.
 
     Parameters
     ----------
     topology, arguments
         As for ``ignored_settings``.
     tables
-        All that the sharders can shard, on whatever device.
+        All tables that the sharders can shard, on any device.
     reading
-        How they are read.
+        How the tables are read.
     unheeded
-        What an enumerator lists and is not heeded.
+        What an enumerator lists and the plan does not follow.
 
     """
     found = on_device(tables, reading)
@@ -82,26 +82,26 @@ def ignored_settings(
     """
     said: list[Said] = []
     unset = dict.fromkeys(arguments)
-    said += _of_no_table(unheeded("EmbeddingShardingPlanner", arguments, unset))
+    said += _without_table(unheeded("EmbeddingShardingPlanner", arguments, unset))
     if not any(table.unmodelled for table in found):
-        said += _of_no_table(_of_topology(topology))
+        said += _without_table(_topology_settings(topology))
     sharders = {id(each.sharder): each.sharder for each in found}
     for sharder in sharders.values():
-        said += _of_no_table(_of_sharder(sharder))
+        said += _without_table(_sharder_settings(sharder))
     for table in found:
-        said += [(name, reason, table.name) for name, reason in _of_table(table)]
+        said += [(name, reason, table.name) for name, reason in _table_settings(table)]
     return said
 
 
 def unmatched(reading: ModelReading, tables: Iterable[FoundTable]) -> list[Said]:
-    """Return the constraints and the fixed plans of tables that the model has not.
+    """Return the constraints and the fixed plans of tables that the model does not have.
 
     Parameters
     ----------
     reading
-        What is said of tables, by name, or by module path and name.
+        Has constraints and fixed plans by name, or by module path and name.
     tables
-        All that the sharders can shard, on whatever device.
+        All tables that the sharders can shard, on any device.
 
     """
     paths = {each.fqn: each.name for each in tables}
@@ -118,15 +118,15 @@ def unmatched(reading: ModelReading, tables: Iterable[FoundTable]) -> list[Said]
 def planned_roughly(
     topology: Topology, found: Sequence[FoundTable], reading: ModelReading
 ) -> list[Said]:
-    """Return the modules that are planned without what is around their collection.
+    """Return what is planned roughly: modules of which the collection alone is timed.
 
-    Tables that no cost model knows are among them, and what they alone heed of a topology; and
-    those of whose inputs nothing is known, or something else than features have.
+    Further, tables that no cost model knows, with the topology's settings that they alone follow,
+    and tables whose inputs are unknown or not those of their features.
     """
     rough: list[Said] = []
     if any(table.unmodelled for table in found):
         heeded = "for tables that TorchRec plans it is heeded; else"
-        rough += [(name, f"{heeded} {why}", "") for name, why in _of_topology(topology)]
+        rough += [(name, f"{heeded} {why}", "") for name, why in _topology_settings(topology)]
     for table in found:
         kind = type(table.module).__name__
         if not (getattr(table.parameter, "requires_grad", True) or has_no_rate(table)):
@@ -147,18 +147,18 @@ def planned_roughly(
         rough.append((f"tables of several modules named `{name}`", reason, ""))
     ours = [each for each in found if not each.unmodelled]
     rough += [said for each in ours for said in _left_out(each, topology.compute_device)]
-    rough += [(*said, each.name) for each in ours for said in _of_inputs(each, reading)]
+    rough += [(*said, each.name) for each in ours for said in _input_assumptions(each, reading)]
     return [*dict.fromkeys(rough), *_mixed(ours)]
 
 
 def on_replicas(
     plan: ShardingPlan, fixed: ShardingPlan, found: Sequence[FoundTable], compute_device: str
 ) -> Iterator[str]:
-    """Yield what a training loop must do about the tables that the plan replicates.
+    """Yield what a training loop must do for the tables that the plan replicates.
 
     TorchRec makes parameters of their own of them, which know nothing of what
-    ``apply_optimizer_in_backward`` or ``fused_params`` have set, or will have set. Who asked for
-    nothing else, or has a plan for it, and has set no such optimizer, knows.
+    ``apply_optimizer_in_backward`` or ``fused_params`` have set, or will set. Nothing is said to a
+    script that allowed nothing else, or has a plan for it, and has set no such optimizer.
     """
     replicated = [each for each in found if _is_dense(plan, each)]
     frozen = [each.fqn for each in replicated if is_frozen(each)]
@@ -186,7 +186,7 @@ def on_replicas(
 
 
 def _was_chosen(found: FoundTable, fixed: ShardingPlan, compute_device: str) -> bool:
-    """Return whether this planner could have sharded a table."""
+    """Return whether this planner could have chosen another sharding of a table."""
     given = found.name in fixed.plan.get(found.path, {})
     return not (given or found.unmodelled) and len(offered_kernels(found, compute_device)) > 1
 
@@ -197,7 +197,7 @@ def _is_dense(plan: ShardingPlan, found: FoundTable) -> bool:
 
 
 def _left_out(found: FoundTable, compute_device: str) -> Iterator[Said]:
-    """Yield the kernels of sharding types that a table could have, and that are not planned."""
+    """Yield the kernels of sharding types that a table could have and that are not planned."""
     offered = offered_kernels(found, compute_device)
     planned = planned_kernels(offered)
     for kind, kernels in offered.items():
@@ -210,8 +210,8 @@ def _left_out(found: FoundTable, compute_device: str) -> Iterator[Said]:
             )
 
 
-def _of_inputs(found: FoundTable, reading: ModelReading) -> Iterator[tuple[str, str]]:
-    """Yield what is assumed of the ids that a table is read by."""
+def _input_assumptions(found: FoundTable, reading: ModelReading) -> Iterator[tuple[str, str]]:
+    """Yield assumptions about the ids of a table, each with its reason."""
     if isinstance(found.collection, EmbeddingCollection) and untold(found, reading):
         reason = (
             "read as one id a sample for each feature: give sample_batches, or mean lengths as "
@@ -230,7 +230,7 @@ def _of_inputs(found: FoundTable, reading: ModelReading) -> Iterator[tuple[str, 
 
 
 def _mixed(found: Sequence[FoundTable]) -> Iterator[Said]:
-    """Yield of what a workload has one and the model several."""
+    """Yield settings of which a workload has one value and the model several."""
     outputs = sorted({table_output(each).value for each in found})
     if len(outputs) > 1:
         reason = "every table's output is counted in the widest of them"
@@ -242,7 +242,7 @@ def _mixed(found: Sequence[FoundTable]) -> Iterator[Said]:
 
 
 def warning(ignored: Sequence[Said], rough: Sequence[Said], left_out: Sequence[Said] = ()) -> str:
-    """Return one message about all of them; empty where there is nothing to say."""
+    """Return one message of all settings; empty if there are none."""
     parts = (
         ("these are left out:", left_out),
         ("these settings do not change what is planned:", ignored),
@@ -268,11 +268,11 @@ def _listed(tables: Sequence[str]) -> str:
     return f" ({shown} and {more} more)" if more > 0 else f" ({shown})"
 
 
-def _of_no_table(said: Iterator[tuple[str, str]]) -> Iterator[Said]:
+def _without_table(said: Iterator[tuple[str, str]]) -> Iterator[Said]:
     return ((name, reason, "") for name, reason in said)
 
 
-def _of_topology(topology: Topology) -> Iterator[tuple[str, str]]:
+def _topology_settings(topology: Topology) -> Iterator[tuple[str, str]]:
     defaults = argument_defaults(Topology.__init__)
     values = {name: getattr(topology, name) for name in defaults if hasattr(topology, name)}
     storage = topology.devices[0].storage
@@ -290,7 +290,7 @@ def _of_topology(topology: Topology) -> Iterator[tuple[str, str]]:
     yield from unheeded("Topology", values, {**defaults, **capacities})
 
 
-def _of_sharder(sharder: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - a ModuleSharder
+def _sharder_settings(sharder: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - a ModuleSharder
     for each in {id(one): one for one in (sharder, own_sharder(sharder))}.values():
         kind = type(each)
         if kind.__module__.startswith("torchrec."):
@@ -298,11 +298,13 @@ def _of_sharder(sharder: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - a 
             kept = vars(each)
             values = {name: kept[f"_{name}"] for name in defaults if f"_{name}" in kept}
             yield from unheeded("sharder", values, defaults)
-    yield from unheeded("fused_params", getattr(sharder, "fused_params", None) or {}, _fbgemm())
+    yield from unheeded(
+        "fused_params", getattr(sharder, "fused_params", None) or {}, _fbgemm_defaults()
+    )
 
 
-def _fbgemm() -> dict[str, object]:
-    """Return the defaults of what fused parameters may set."""
+def _fbgemm_defaults() -> dict[str, object]:
+    """Return the defaults of FBGEMM's arguments, by name."""
     from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
         SplitTableBatchedEmbeddingBagsCodegen,
     )
@@ -310,7 +312,7 @@ def _fbgemm() -> dict[str, object]:
     return argument_defaults(SplitTableBatchedEmbeddingBagsCodegen.__init__)
 
 
-def _of_table(table: FoundTable) -> Iterator[tuple[str, str]]:
+def _table_settings(table: FoundTable) -> Iterator[tuple[str, str]]:
     yield from unheeded_fields("table", table.config)
     constraint = table.constraint
     if constraint is None:

@@ -1,4 +1,4 @@
-"""Reading a TorchRec model: its tables, what may be done with them, its optimizer and MLPs."""
+"""Reading a TorchRec model: its tables, their allowed shardings, its optimizer and MLPs."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ DATA_TYPES = {
     "INT8": DataType.INT8,
     "UINT8": DataType.INT8,
 }
-"""By name in TorchRec."""
+"""Our data type by TorchRec's name."""
 _OPTIMIZERS = {
     "sgd": Optimizer.SGD,
     "exactsgd": Optimizer.SGD,
@@ -60,8 +60,9 @@ _OPTIMIZERS = {
     "ensemblerowwiseadagrad": Optimizer.PARTIAL_ROWWISE_ADAM,
     "none": Optimizer.SGD,
 }
-"""By lower-case name without underscores: classes of torch and TorchRec, FBGEMM's EmbOptimType.
-Those without a name here stand for one with as much state; unknown ones for Adam, the largest."""
+"""Our optimizer by lower-case name without underscores, of torch, TorchRec, and FBGEMM's
+EmbOptimType. Optimizers that we do not have stand for one with as much state, unknown ones for
+Adam, the largest."""
 OPTIMIZER_CLASSES = {
     Optimizer.SGD: torch.optim.SGD,
     Optimizer.ROWWISE_ADAGRAD: optim.RowWiseAdagrad,
@@ -69,12 +70,12 @@ OPTIMIZER_CLASSES = {
     Optimizer.ADAM: torch.optim.Adam,
     Optimizer.PARTIAL_ROWWISE_ADAM: optim.PartialRowWiseAdam,
 }
-"""Torch's and TorchRec's, for models of ours."""
+"""Torch's or TorchRec's class of each of our optimizers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTables:
-    """The tables of a model that can be sharded; those that the cost model knows."""
+    """The tables of a model that can be sharded, those apart that the cost model does not know."""
 
     tables: tuple[EmbeddingTable, ...]
     locations: Mapping[str, TableLocation]
@@ -86,9 +87,9 @@ class ModelTables:
     comms_forward: DataType | None = None
     comms_backward: DataType | None = None
     wrapper_bytes: float = 0.0
-    """What every rank keeps for modules around collections: remapped ids and the like."""
+    """Bytes on every rank for modules around collections, such as remapped ids."""
     found: tuple[FoundTable, ...] = ()
-    """All tables, with those that no cost model knows."""
+    """All tables, including those that no cost model knows."""
 
     @property
     def others(self) -> tuple[FoundTable, ...]:
@@ -99,7 +100,7 @@ class ModelTables:
 def read_model(
     module: nn.Module, sharders: Sequence[Any], reading: ModelReading
 ) -> ModelTables | None:
-    """Return every table that the sharders can shard on this device; None: there is none.
+    """Return the tables that the sharders can shard on this device; None: there are none.
 
     Raises
     ------
@@ -126,16 +127,16 @@ def read_model(
 
 
 def read_options(options: Sequence[Any], reading: ModelReading) -> ModelTables:
-    """Return the tables that TorchRec's sharding options are about, without the dense model.
+    """Return the tables of TorchRec's sharding options, without a dense model.
 
-    Nothing restricts what may be done with them: the options are choices already.
+    All shardings are allowed: the options are choices already.
     """
     found = [option_table(option, reading) for option in options]
     return _assembled(found, reading)
 
 
 def option_table(option: Any, reading: ModelReading) -> FoundTable:  # noqa: ANN401
-    """Return the table that a ``ShardingOption`` is about; no sharder restricts it."""
+    """Return the table of a ``ShardingOption``; no sharder restricts it."""
     path, module = option.module
     collection = collection_of(module)
     configs = {config.name: config for config in table_configs(collection)}
@@ -153,7 +154,7 @@ def option_table(option: Any, reading: ModelReading) -> FoundTable:  # noqa: ANN
 
 
 def _assembled(found: Sequence[FoundTable], reading: ModelReading) -> ModelTables:
-    """Return tables, beside a dense part of one layer that stands for what was not read."""
+    """Return tables with a dense part of one layer, a placeholder for the unread one."""
     ours = [each for each in found if not each.unmodelled]
     check_ids(reading.batches, ours)
     names = Counter(each.name for each in ours)
@@ -182,10 +183,10 @@ def _assembled(found: Sequence[FoundTable], reading: ModelReading) -> ModelTable
 
 
 def _wrapper_bytes(found: Sequence[FoundTable], world_size: int) -> float:
-    """Return what modules around collections keep on every rank.
+    """Return the bytes on every rank of modules around collections.
 
-    Tables of managed collision are split by rows as the embeddings are; others count whole, which
-    is an upper limit.
+    Tables of managed collision are split by rows as the embeddings are; others count whole, an
+    upper limit.
     """
     total = 0.0
     for module in {id(each.module): each.module for each in found}.values():
@@ -234,7 +235,7 @@ def _table(name: str, found: FoundTable, reading: ModelReading) -> EmbeddingTabl
 
 
 def _as_fixed(table: EmbeddingTable, sharding: Any) -> EmbeddingTable:  # noqa: ANN401
-    """Return the table with no choice left but the ``ParameterSharding`` that it has."""
+    """Return the table with the sharding of a ``ParameterSharding`` as its only choice."""
     kind = ShardingType(sharding.sharding_type)
     cached = getattr(sharding.cache_params, "load_factor", None)
     return replace(
@@ -248,9 +249,9 @@ def _as_fixed(table: EmbeddingTable, sharding: Any) -> EmbeddingTable:  # noqa: 
 
 
 def _cache_load_factor(found: FoundTable, kernels: Sequence[ComputeKernel]) -> float | None:
-    """Return the share of rows that the constraint or the sharder says is to be cached.
+    """Return the share of rows to be cached, by the constraint or the sharder.
 
-    TorchRec has its planner refuse a constraint's that is not between 0 and 1
+    TorchRec has its planner refuse a constraint's share that is not between 0 and 1
     (``validate_compute_kernels``, 1.9.2), and FBGEMM has no cache of nothing.
     """
     own = getattr(getattr(found.constraint, "cache_params", None), "load_factor", None)
@@ -267,7 +268,7 @@ def _cache_load_factor(found: FoundTable, kernels: Sequence[ComputeKernel]) -> f
 def sharding_choices(
     found: FoundTable, compute_device: str, name: str
 ) -> dict[ShardingType, tuple[ComputeKernel, ...]]:
-    """Return the sharding types and kernels that are planned of a table (``planned_kernels``)."""
+    """Return the kernels planned for each sharding type of a table (``planned_kernels``)."""
     offered = offered_kernels(found, compute_device)
     if not offered:
         raise nothing_left(found, compute_device, name)
@@ -279,8 +280,8 @@ def planned_kernels(
 ) -> dict[ShardingType, tuple[ComputeKernel, ...]]:
     """Return the sharding types and kernels that are planned, of those that are offered.
 
-    The kernels of all sharding types but ``data_parallel`` are the same: where a sharder's differ,
-    those that all types have; types that have none of those of the types before are left out.
+    All sharding types but ``data_parallel`` have the same kernels: where a sharder's differ, those
+    that all types have. Types that share no kernel with the types before are left out.
     """
     dense = {ComputeKernel.DENSE}
     shared = set(ComputeKernel) - dense
@@ -298,10 +299,10 @@ def planned_kernels(
 def offered_kernels(
     found: FoundTable, compute_device: str
 ) -> dict[ShardingType, set[ComputeKernel]]:
-    """Return the kernels that sharder, enumerator and constraint leave a table's sharding types.
+    """Return the kernels of each sharding type that sharder, enumerator and constraint leave.
 
-    ``dense`` for ``data_parallel`` alone, and ``grid_shard`` only if the constraint names it, as in
-    TorchRec's enumerator.
+    ``dense`` is for ``data_parallel`` alone, and ``grid_shard`` only if the constraint names it, as
+    in TorchRec's enumerator.
     """
     wanted_types = getattr(found.constraint, "sharding_types", None)
     wanted = set(getattr(found.constraint, "compute_kernels", None) or ComputeKernel)
@@ -324,12 +325,11 @@ def _without_guarded(
     found: FoundTable,
     compute_device: str,
 ) -> dict[ShardingType, tuple[ComputeKernel, ...]]:
-    """Leave out what only a constraint may ask for by name.
+    """Return the choices without those that only a constraint may ask for by name.
 
-    Unpooled tables, replicated, on CPU fail: FBGEMM's dense lookup pools on CPU whatever it is told
-    (seen in fbgemm-gpu-cpu 1.8.0; pytorch/torchrec#1255). Rows of feature-processed tables are not
-    split unasked by TorchRec either (``GUARDED_SHARDING_TYPES_FOR_FP_MODULES``, 1.9.2), whose
-    enumerator lists them only where they were asked for.
+    Replicated unpooled tables fail on CPU: FBGEMM's dense lookup always pools there (fbgemm-gpu-cpu
+    1.8.0; pytorch/torchrec#1255). TorchRec does not split rows of feature-processed tables unasked
+    either (``GUARDED_SHARDING_TYPES_FOR_FP_MODULES``, 1.9.2).
     """
     if found.listed is None and getattr(found.constraint, "sharding_types", None):
         return choices
@@ -347,7 +347,7 @@ def _pooling(config: object) -> Pooling:
 
 
 def _weighted(found: FoundTable, constraint: object) -> bool:
-    """Return whether ids have weights: their own, or those of a feature processor."""
+    """Return whether ids have weights, their own or a feature processor's."""
     asked = getattr(found.collection, "is_weighted", None)
     processed = "FeatureProcessed" in type(found.module).__name__
     own = bool(callable(asked) and asked())
@@ -366,7 +366,7 @@ def _data_type(name: str, config: Any) -> DataType:  # noqa: ANN401
 
 
 def _table_optimizer(found: FoundTable) -> Optimizer:
-    """Return the table's optimizer: set in the backward, or by the sharder's fused parameters.
+    """Return the table's optimizer, set in the backward or by the sharder's fused parameters.
 
     FBGEMM's default is SGD.
     """
@@ -375,7 +375,7 @@ def _table_optimizer(found: FoundTable) -> Optimizer:
 
 
 def unmodelled_optimizers(found: Iterable[FoundTable]) -> Iterator[tuple[str, str, str]]:
-    """Yield the optimizers that count as another one, why, and the table."""
+    """Yield (optimizer, reason, table) of optimizers that count as another one."""
     for table in found:
         name = optimizer_name(table)
         if name and not table.unmodelled and _plain(name) not in _OPTIMIZERS:
@@ -387,7 +387,7 @@ def _plain(name: str) -> str:
 
 
 def optimizer_name(found: FoundTable) -> str:
-    """Return the optimizer that updates a table in the backward; empty: none was asked for."""
+    """Return the name of the optimizer that updates a table in the backward; empty: none is set."""
     classes = getattr(found.parameter, "_optimizer_classes", None)
     if classes:
         return str(classes[0].__name__)

@@ -1,4 +1,4 @@
-"""The tables of a TorchRec model: in which modules they are, and which the cost model knows."""
+"""The tables of a TorchRec model, their modules, and whether the cost model knows them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
@@ -27,13 +27,13 @@ _REPLICATED = {ShardingType.DATA_PARALLEL}
 
 
 def full_name(path: str, table: str) -> str:
-    """Return a table's name with the path of its module, as ``ShardingOption.fqn`` has it."""
+    """Return a table's name after its module's path, as ``ShardingOption.fqn`` has it."""
     return f"{path}.{table}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReading:
-    """What else is needed to read a model."""
+    """Everything besides the model that reading it depends on."""
 
     compute_device: str
     local_batch_size: int
@@ -41,17 +41,17 @@ class ModelReading:
     constraints: Mapping[str, Any] = field(default_factory=dict)
     """``ParameterConstraints`` by table, or by module path and table (``path.table``)."""
     listed: Mapping[str, Kernels] = field(default_factory=dict)
-    """What an enumerator lists of a table, by module path and table; of others, what sharders
+    """Kernels that an enumerator lists, by module path and table; other tables have what sharders
     offer."""
     batches: Sequence[SampleBatch] = ()
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    """``ParameterSharding`` of tables that have one already, by module path and table."""
+    """``ParameterSharding`` of tables that keep theirs, by module path and table."""
     stashes: bool = True
-    """Whether the training loop stashes the weights of tables whose configuration says so."""
+    """Whether the training loop stashes weights of tables configured for it."""
     dense: DenseModel | None = None
     """The dense model; None: the model's linear layers are read."""
     training: DenseTraining = field(default_factory=DenseTraining)
-    """What is told of how the dense part is trained."""
+    """How the dense part is trained."""
 
     def constraint(self, path: str, table: str) -> Any:  # noqa: ANN401 - ParameterConstraints
         """Return a table's constraint, the one by path first; None: it has none."""
@@ -65,26 +65,26 @@ class FoundTable:
     path: str
     name: str
     module: nn.Module
-    """What the sharder shards."""
+    """The module that the sharder shards."""
     collection: nn.Module | None
-    """What the table is in: the module, or the one it wraps; None: nothing known is there."""
+    """The collection with the table: the module, or the one that it wraps; None: unknown."""
     sharder: Any
     config: Any
     """The table's configuration; None where there is no collection."""
     parameter: Any
     constraint: Any
     listed: Kernels | None = None
-    """What an enumerator lists of it; None: none was given."""
+    """Kernels that an enumerator lists for it; None: no enumerator was given."""
     unmodelled: str = ""
     """Why the cost model does not know it; empty: it does."""
 
     @property
     def fqn(self) -> str:
-        """Module path and table."""
+        """Module path and table name."""
         return full_name(self.path, self.name)
 
     def offered(self, compute_device: str) -> Kernels:
-        """Return the kernels that there are for each sharding type, before any constraint."""
+        """Return the kernels of each sharding type before any constraint."""
         if self.listed is not None:
             return self.listed
         return _offered(self.sharder, compute_device)
@@ -93,22 +93,22 @@ class FoundTable:
 def find_tables(
     module: nn.Module, sharders: Sequence[Any], reading: ModelReading
 ) -> list[FoundTable]:
-    """Return every table of a device's modules that have a sharder, as TorchRec's enumerator.
+    """Return the tables of all modules that have a sharder and are on the device.
 
-    It looks no further into a module that has one.
+    Modules inside one that has a sharder are not looked at, as in TorchRec's enumerator.
     """
     return on_device(every_table(module, sharders, reading), reading)
 
 
 def on_device(tables: Iterable[FoundTable], reading: ModelReading) -> list[FoundTable]:
-    """Return the tables that are on the device that is planned for."""
+    """Return the tables that are on the device planned for."""
     return [each for each in tables if _is_on(each, reading)]
 
 
 def every_table(
     module: nn.Module, sharders: Sequence[Any], reading: ModelReading
 ) -> Iterator[FoundTable]:
-    """Yield every table that the sharders can shard, on whatever device."""
+    """Yield the tables that the sharders can shard, on any device."""
     by_type = {sharder_name(sharder.module_type): sharder for sharder in sharders}
     waiting = [("", module)]
     while waiting:
@@ -141,7 +141,7 @@ def every_table(
 
 
 def only_these(sharders: Sequence[Any], tables: Sequence[FoundTable]) -> Iterator[Any]:
-    """Yield the sharders, each offering no other tables than these."""
+    """Yield copies of the sharders that offer these tables alone."""
     names: dict[int, set[str]] = {}
     for table in tables:
         names.setdefault(id(table.module), set()).add(table.name)
@@ -162,9 +162,9 @@ def _offering(sharder: Any, names: Mapping[int, set[str]]) -> Any:  # noqa: ANN4
 
 
 def constraints_by_name(tables: Iterable[FoundTable]) -> dict[str, Any]:
-    """Return constraints as TorchRec looks them up, by the table's name alone.
+    """Return constraints by table name alone, as TorchRec looks them up.
 
-    A name that several modules have, each with a constraint of its own, has none.
+    A name with a different constraint in several modules has none.
     """
     tables = list(tables)
     apart = {each.name for each in namesakes(tables)}
@@ -176,7 +176,7 @@ def constraints_by_name(tables: Iterable[FoundTable]) -> dict[str, Any]:
 
 
 def namesakes(tables: Iterable[FoundTable]) -> Iterator[FoundTable]:
-    """Yield the tables whose name an earlier one has, with another constraint."""
+    """Yield the tables whose name an earlier one has with another constraint."""
     first: dict[str, FoundTable] = {}
     for each in tables:
         if first.setdefault(each.name, each).constraint != each.constraint:
@@ -184,7 +184,7 @@ def namesakes(tables: Iterable[FoundTable]) -> Iterator[FoundTable]:
 
 
 def collection_of(module: nn.Module) -> nn.Module | None:
-    """Return the collection that a module is or wraps, if it is one that is known."""
+    """Return the collection that a module is or wraps; None: no known one."""
     if type(module).__name__ in WRAPPERS:
         inner = (each for each in module.modules() if each is not module)
         return next((each for each in inner if _is_collection(each)), None)
@@ -206,7 +206,7 @@ def table_configs(collection: nn.Module | None) -> Sequence[Any]:
 
 
 class _Asked(NamedTuple):
-    """What a fixed plan or a constraint asks for; of a constraint, anything if empty."""
+    """What a fixed plan or a constraint asks for; an empty field of a constraint: anything."""
 
     kinds: set[str]
     kernels: set[str]

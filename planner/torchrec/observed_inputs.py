@@ -1,4 +1,4 @@
-"""What sample batches say about a table: ids per sample, and how often rows are hit again."""
+"""Ids per sample and repeated rows of tables, counted in sample batches."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,25 +13,25 @@ from costmodel.inputs.distribution import ReuseHistogram, histogram_of
 from planner.torchrec.error_types import INPUT_VALIDATION
 
 SampleBatch: TypeAlias = Any
-"""A ``KeyedJaggedTensor``, a dict of several, or an object that has either as ``sparse_features``
+"""A ``KeyedJaggedTensor``, a dict of several, or an object with either as ``sparse_features``
 (TorchRec's batch)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedInputs:
-    """How the sample batches read one table."""
+    """How sample batches look up one table."""
 
     pooling_factor: float
-    """Ids per sample, over all features of the table."""
+    """Mean ids per sample, over all features of the table."""
     pooling_std: float
     """Standard deviation of the ids per sample."""
     bags_per_sample: float
-    """Lengths of ids that a feature has per sample: 1 unless batches are variable (VBE)."""
+    """Lengths per sample and feature: 1 unless batches are variable (VBE)."""
     inputs: ReuseHistogram
 
 
 def to_batches(given: Iterable[SampleBatch] | None) -> tuple[KeyedJaggedTensor, ...]:
-    """Return the features of the batches that a script gives.
+    """Return the features of the batches that a script gives, a tensor each.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def tells_of(batch: KeyedJaggedTensor, feature_names: Iterable[str]) -> bool:
 
 
 def _to_features(batch: SampleBatch) -> KeyedJaggedTensor:
-    """Return the features of a batch: its tensor, or those of a dict in one."""
+    """Return the features of a batch as one tensor."""
     given = features = getattr(batch, "sparse_features", batch)
     if isinstance(given, Mapping):
         features = _joined([each for each in given.values() if isinstance(each, KeyedJaggedTensor)])
@@ -92,7 +92,7 @@ def _no_batches(got: str) -> PlannerError:
 def _joined(groups: Sequence[KeyedJaggedTensor]) -> KeyedJaggedTensor | None:
     """Return the features of several tensors in one, without weights; None: there are none.
 
-    Each keeps the number of samples that it has.
+    Each keeps its number of samples.
     """
     if len(groups) < 2:
         return next(iter(groups), None)
@@ -109,9 +109,9 @@ def _joined(groups: Sequence[KeyedJaggedTensor]) -> KeyedJaggedTensor | None:
 def observe(
     batches: Sequence[KeyedJaggedTensor], feature_names: Sequence[str]
 ) -> ObservedInputs | None:
-    """Return what the batches say about the table of these features; None: they lack them.
+    """Return how the batches look up the table of these features; None: they lack them.
 
-    Hits are counted within each batch; rows of all batches go into one histogram.
+    Hits are counted in each batch; rows of all batches go into one histogram.
     """
     counts: list[int] = []
     lookups = samples = counted = 0
@@ -148,14 +148,14 @@ def _ids(batch: KeyedJaggedTensor, feature_names: Sequence[str]) -> torch.Tensor
 
 
 def _num_bags(features: Any, feature_names: Sequence[str]) -> float:  # noqa: ANN401
-    """Return how many lengths the features have that a batch has, on average."""
+    """Return the mean number of lengths per feature that a batch has."""
     strides: dict[str, int] = dict(zip(features.keys(), features.stride_per_key(), strict=True))
     own = [strides[name] for name in feature_names if name in strides]
     return sum(own) / len(own)
 
 
 def _deviations(features: Any, feature_names: Sequence[str]) -> float:  # noqa: ANN401
-    """Return the sum over a batch's samples of their ids' squared deviation from the mean.
+    """Return the sum over samples of the squared deviation of their ids from the mean.
 
     Features with samples of their own (VBE) count as independent.
     """

@@ -1,4 +1,4 @@
-"""A plan as TorchRec's sharding options: what its statistics, callbacks and loaders are about."""
+"""A plan as TorchRec's sharding options, for its statistics, callbacks and loaders."""
 
 from collections.abc import Iterator, Sequence
 from copy import copy
@@ -35,11 +35,10 @@ def chosen_options(
     tables: Sequence[FoundTable],
     local_batch_size: int,
 ) -> list[ShardingOption]:
-    """Return the options that make a plan, with TorchRec's estimates of memory and time.
+    """Return the options of a plan, with TorchRec's estimates of memory and time.
 
-    They are made of what the enumerator offers for the table, so that they say all that it says
-    (input lengths, dependencies, names of features); shards are the plan's. Tables that it refuses
-    to enumerate have one of their own.
+    They are copies of the enumerator's options, which have input lengths, dependencies and names of
+    features, with the plan's shards. Tables that the enumerator refuses have an option of our own.
     """
     try:
         options = enumerator.enumerate(module=module, sharders=list(sharders))
@@ -65,9 +64,9 @@ def _module_by_module(
     tables: Sequence[FoundTable],
     local_batch_size: int,
 ) -> Iterator[ShardingOption]:
-    """Yield what an enumerator offers for each module; for the tables of others, their own option.
+    """Yield the enumerator's options of each module; our own options where it refuses a module.
 
-    TorchRec refuses those of MCHManagedCollisionModule on more than one rank (1.9.2).
+    TorchRec refuses MCHManagedCollisionModule on more than one rank (1.9.2).
     """
     by_module: dict[int, list[FoundTable]] = {}
     for table in tables:
@@ -83,7 +82,7 @@ def _module_by_module(
 
 
 def _own_option(found: FoundTable, local_batch_size: int) -> ShardingOption:
-    """Return an option of a table that is not placed yet."""
+    """Return an option of a table, not placed yet."""
     return ShardingOption(
         name=found.name,
         tensor=found.parameter,
@@ -110,7 +109,7 @@ def plan_ranks(sharding: ParameterSharding) -> list[int]:
 def _placed(
     offered: Sequence[ShardingOption], sharding: ParameterSharding, num_shards: int
 ) -> ShardingOption:
-    """Return the offered option that is most like a table's sharding, with the latter's shards."""
+    """Return the offered option most like a table's sharding, with the sharding's shards."""
 
     def difference(option: ShardingOption) -> tuple[bool, bool, int]:
         return (
@@ -147,11 +146,13 @@ def loaded_options(
     search_space: Sequence[ShardingOption],
     context_hash: str,
 ) -> list[ShardingOption]:
-    """Return the options of a stored plan, by TorchRec's hash of each; empty: there is no plan.
+    """Return the options of a stored plan, found by TorchRec's hash of each.
 
-    A hash is that of an option that the enumerator offers, which then takes the stored shards; or
-    of the stored option itself, of one of the model's tables, as shares of cached rows and numbers
-    of columns may be chosen that the enumerator does not offer.
+    Empty: there is no plan.
+
+    A hash is that of an option that the enumerator offers, which then gets the stored shards; or
+    that of the stored option itself, as shares of cached rows and numbers of columns may not be
+    offered.
 
     Raises
     ------
@@ -180,7 +181,7 @@ def loaded_options(
 
 
 def _like(offered: ShardingOption, stored: ShardingOption) -> ShardingOption:
-    """Return an option of the table of one, sharded as another."""
+    """Return the option of one table, sharded as another option is."""
     option = copy(offered)
     option.sharding_type, option.compute_kernel = stored.sharding_type, stored.compute_kernel
     option.cache_params, option.shards = stored.cache_params, stored.shards
@@ -197,10 +198,10 @@ def _check_made_for(stored: str | None, here: str) -> None:
         )
 
 
-def called_back(
+def plan_after_callbacks(
     options: list[ShardingOption], callbacks: Sequence[Any], topology: TorchRecTopology
 ) -> TorchRecPlan:
-    """Return the plan of the options that the callbacks leave.
+    """Return the plan of the options that callbacks return.
 
     Raises
     ------
@@ -229,10 +230,9 @@ def called_back(
 
 
 def check_shards(options: Sequence[ShardingOption], topology: TorchRecTopology) -> None:
-    """Raise where a shard is on no rank of the topology, or shards are not the whole table once.
+    """Raise if a shard is on no rank of the topology, or shards do not make up the table.
 
-    The former as ``validate_rank_assignment`` (torchrec 1.9.2), whose message needs a process
-    group.
+    The former as ``validate_rank_assignment`` (torchrec 1.9.2), which needs a process group.
     """
     there = range(topology.world_size)
     for option in options:

@@ -1,8 +1,8 @@
-"""Tables that no cost model knows: TorchRec's own option for each; the rest goes around them.
+"""Tables that no cost model knows: TorchRec's planner shards them before the others.
 
-TorchRec's planner shards them with its own proposers and estimates, on the memory it finds. What it
-says they hold is withheld from the other tables, and what it says they take is a fixed cost: its
-sum of bytes over bandwidths (``EmbeddingPerfEstimator``), as rough as that is.
+It has its own proposers and estimates. The memory that it estimates is withheld from the other
+tables, and its time is a fixed cost: bytes over bandwidths (``EmbeddingPerfEstimator``), a rough
+one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,14 +30,14 @@ from planner.torchrec.options import check_shards, chosen_options
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherTables:
-    """What TorchRec made of the tables that no cost model knows."""
+    """TorchRec's plan of the tables that no cost model knows, with its estimates."""
 
     plan: TorchRecPlan
     hbm_bytes: tuple[Bytes, ...]
-    """By rank, as TorchRec estimates it."""
+    """TorchRec's estimate, by rank."""
     host_bytes: tuple[Bytes, ...]
     time: Seconds
-    """TorchRec's estimate: the largest sum over the shards of a rank."""
+    """TorchRec's estimate in seconds: the largest sum of shards' times on a rank."""
 
 
 def plan_other_tables(
@@ -80,15 +80,15 @@ def plan_other_tables(
             time[shard.rank] += float(shard.perf.total) * MS
         return options
 
-    for group in _told_apart(placed):
+    for group in _groups_by_constraint(placed):
         enumerator = EmbeddingEnumerator(
             topology, settings["batch_size"], constraints=constraints_by_name(group)
         )
         only = list(only_these(sharders, group))
         count(chosen_options(plan, module, only, enumerator, group, settings["batch_size"]))
-    for group in _told_apart(free):
+    for group in _groups_by_constraint(free):
         planner = EmbeddingShardingPlanner(
-            topology=_without(topology, hbm, host),
+            topology=_smaller_topology(topology, hbm, host),
             stats=[],
             debug=False,
             callbacks=[count],
@@ -110,8 +110,8 @@ def _planned(
         raise PlannerError(str(error), PlannerErrorType.STRICT_CONSTRAINTS) from error
 
 
-def _told_apart(tables: Sequence[FoundTable]) -> Iterator[list[FoundTable]]:
-    """Yield groups of tables in which no name has two constraints, as TorchRec takes them."""
+def _groups_by_constraint(tables: Sequence[FoundTable]) -> Iterator[list[FoundTable]]:
+    """Yield groups of tables in which no name has two constraints, as TorchRec needs."""
     left = list(tables)
     while left:
         later = list(namesakes(left))
@@ -120,10 +120,10 @@ def _told_apart(tables: Sequence[FoundTable]) -> Iterator[list[FoundTable]]:
         left = later
 
 
-def _without(
+def _smaller_topology(
     topology: TorchRecTopology, hbm: Sequence[Bytes], host: Sequence[Bytes]
 ) -> TorchRecTopology:
-    """Return the topology with less memory, by rank."""
+    """Return the topology with less memory, given the bytes to leave out by rank."""
     left = deepcopy(topology)
     for device, own, shared in zip(left.devices, hbm, host, strict=True):
         device.storage -= Storage(hbm=int(own), ddr=int(shared))
@@ -131,7 +131,7 @@ def _without(
 
 
 def only_tables(plan: TorchRecPlan, tables: Sequence[tuple[str, str]]) -> TorchRecPlan:
-    """Return what a plan says of these tables, given by module path and name."""
+    """Return the part of a plan about some tables, given by module path and name."""
     modules: dict[str, EmbeddingModuleShardingPlan] = {}
     for path, name in tables:
         sharding = plan.plan.get(path, {}).get(name)
@@ -141,7 +141,7 @@ def only_tables(plan: TorchRecPlan, tables: Sequence[tuple[str, str]]) -> TorchR
 
 
 def merged(plan: TorchRecPlan, other: TorchRecPlan) -> TorchRecPlan:
-    """Return one plan of the tables of both."""
+    """Return one plan with the tables of both."""
     modules = {path: copy(tables) for path, tables in plan.plan.items()}
     for path, tables in other.plan.items():
         if path in modules:

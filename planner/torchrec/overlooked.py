@@ -1,4 +1,4 @@
-"""What a model and sample batches say that would else pass unheard: refused, or named.
+"""Mistakes in models and sample batches that would pass unnoticed: refused, or warned of.
 
 Ids that are no rows, features that no batch or no table has, tables of another device, and a model
 of which no table is predicted.
@@ -17,14 +17,14 @@ from planner.torchrec.modules import FoundTable
 from planner.torchrec.observed_inputs import SampleBatch
 
 Said = tuple[str, str, str]
-"""What it is about, what becomes of it, and the table or feature; empty: none."""
+"""Subject, what becomes of it, and the table or feature (empty: none)."""
 _BATCHES = "IterationTimePlanner.sample_batches"
 _PRUNED = -1
-"""An id that FBGEMM takes for a row that was pruned, and reads none (bounds_check_indices)."""
+"""Id of a row that was pruned, which FBGEMM does not read (bounds_check_indices)."""
 
 
 def check_ids(batches: Sequence[SampleBatch], found: Iterable[FoundTable]) -> None:
-    """Check that the ids of sample batches are rows of the tables that they look up.
+    """Raise unless the ids of sample batches are rows of the tables that they look up.
 
     Raises
     ------
@@ -49,12 +49,12 @@ def check_ids(batches: Sequence[SampleBatch], found: Iterable[FoundTable]) -> No
 
 
 def _remaps(table: FoundTable) -> bool:
-    """Return whether a module around the collection makes rows of ids of any size."""
+    """Return whether a module around the collection maps ids of any size to rows."""
     return "ManagedCollision" in type(table.module).__name__
 
 
 def _ranges(batches: Sequence[SampleBatch]) -> dict[str, tuple[int, int]]:
-    """Return the least and the largest id of every feature that has any."""
+    """Return the smallest and the largest id of every feature that has ids."""
     ranges: dict[str, tuple[int, int]] = {}
     for name, jagged in _jagged(batches):
         ids = jagged.values()
@@ -81,7 +81,7 @@ def unknown_features(
 
 
 def unseen_features(batches: Sequence[SampleBatch], found: Iterable[FoundTable]) -> Iterator[Said]:
-    """Yield the tables of whose features sample batches have nothing, or no id."""
+    """Yield the tables of whose features sample batches have no id."""
     lengths: dict[str, int] = {}
     for name, jagged in _jagged(batches):
         lengths[name] = lengths.get(name, 0) + len(jagged.values())
@@ -110,7 +110,7 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 def nothing_left(found: FoundTable, compute_device: str, name: str) -> PlannerError:
-    """Return the error of a table that its constraints leave nothing of what is offered."""
+    """Return the error of a table whose constraints exclude everything that is offered."""
     constraint, offered = found.constraint, found.offered(compute_device)
     who = "the enumerator" if found.listed is not None else type(found.sharder).__name__
     if not offered:
@@ -140,12 +140,12 @@ def nothing_left(found: FoundTable, compute_device: str, name: str) -> PlannerEr
 def left_out(
     tables: Sequence[FoundTable], found: Sequence[FoundTable], compute_device: str
 ) -> Iterator[Said]:
-    """Yield the tables that the plan does not have, and that nothing of it is predicted.
+    """Yield the tables that are not in the plan, whose step is not predicted.
 
     Parameters
     ----------
     tables
-        All that the sharders can shard.
+        All tables that the sharders can shard.
     found
         Those on the device that is planned for.
     compute_device

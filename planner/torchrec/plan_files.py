@@ -1,4 +1,4 @@
-"""Plan files of ``planner plan`` for TorchRec models, and of TorchRec models for ``planner``."""
+"""Plan files of ``planner plan`` for TorchRec models, and plan files made of TorchRec plans."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -47,7 +47,7 @@ def export_plan(
     Parameters
     ----------
     path, target
-        The plan file, and what is written.
+        The plan file, and the file to write.
     module
         Path of the module that all tables are in, as ``DistributedModelParallel`` sees it.
     factory
@@ -161,7 +161,7 @@ def load_torchrec_plan(
 
 
 def save_plan(path: str | Path, solution: "Solution") -> None:
-    """Write what ``IterationTimePlanner`` found, for ``planner explain`` and ``simulate``.
+    """Write the plan of ``IterationTimePlanner`` for ``planner explain`` and ``simulate``.
 
     Tables that no cost model knows are only named: such a file is not exported.
     """
@@ -184,7 +184,7 @@ def save_plan(path: str | Path, solution: "Solution") -> None:
 
 
 def _allowing(sharding: TableSharding, table: EmbeddingTable) -> EmbeddingTable:
-    """Return the table, with the sharding type and the kernel that a plan has among its own."""
+    """Return the table with a plan's sharding type and kernel allowed."""
     kind, kernel = sharding.sharding_type, sharding.compute_kernel
     kinds, kernels = table.sharding_types, table.compute_kernels
     if kinds and kind not in kinds:
@@ -195,7 +195,7 @@ def _allowing(sharding: TableSharding, table: EmbeddingTable) -> EmbeddingTable:
 
 
 def _with_some_cache(sharding: TableSharding) -> TableSharding:
-    """Return the sharding without a share of 0, which only kernels without a cache can have."""
+    """Return the sharding without a cached share of 0, which only kernels without a cache have."""
     return replace(sharding, cache_load_factor=sharding.cache_load_factor or None)
 
 
@@ -205,7 +205,7 @@ def _others(plan: TorchRecPlan, tables: frozenset[tuple[str, str]]) -> Iterator[
 
 
 def _check_complete(left_out: Sequence[str]) -> None:
-    """Raise where the model has tables that the file does not: they would not be sharded."""
+    """Raise if the model has tables that the file lacks: they would not be sharded."""
     if left_out:
         names = ", ".join(f"`{name}`" for name in dict.fromkeys(left_out))
         raise PlanMismatchError(

@@ -1,8 +1,8 @@
-"""Files of ``torch.save(plan, path)``, read without letting them run or change anything.
+"""Reading files of ``torch.save(plan, path)`` without running or changing anything.
 
-torch is not asked: ``torch.load`` hands what looks like TorchScript to a loader that runs it, even
-where pickles are guarded. The pickle is taken apart as plain data (``files.pickles``), every
-field is checked, and TorchRec's objects are made here, by their constructors.
+torch is not used: ``torch.load`` passes what looks like TorchScript to a loader that runs it, even
+where pickles are guarded. The pickle is read as plain data (``files.pickles``), every field is
+checked, and TorchRec's objects are made here, by their constructors.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ _CLASSES = {
     "_remote_device",
     "device",
 }
-"""What a plan file may name, of those packages."""
+"""Classes that a plan file may name, all of torchrec or fbgemm."""
 _DEVICES = ("cuda", "cpu", "mtia", "meta", "hpu", "xpu")
 _MOST = 2**62
 Check = Callable[[Any], Any]
@@ -155,7 +155,7 @@ def _cache(where: str, params: object) -> CacheParams:
 
 
 def _fields(record: object, kind: str, checks: Mapping[str, Check], where: str) -> dict[str, Any]:
-    """Return the fields of an object; what this TorchRec does not know must be unset."""
+    """Return the checked fields of an object; fields unknown to this TorchRec must be unset."""
     if not isinstance(record, PickledObject):
         raise ValueError(  # noqa: TRY004 - the file's
             f"{where} has a {type(record).__name__} in the place of a {kind}: {_OTHER_VERSION}"
@@ -242,7 +242,7 @@ def _pair(value: object) -> list[int]:
 
 
 def _member(kind: type[Enum]) -> Check:
-    """Return what takes a member of an enum, which is pickled as its class and its value."""
+    """Return a check for a member of an enum, which is pickled as its class and value."""
 
     def check(value: object) -> Enum:
         if not isinstance(value, PickledObject) or value.of.name != kind.__name__:
@@ -256,7 +256,7 @@ def _member(kind: type[Enum]) -> Check:
 
 
 def _device(value: object) -> str:
-    """Return a device as text: ``cuda:0``."""
+    """Return a device as text, such as ``cuda:0``."""
     if not isinstance(value, PickledObject) or value.of != Name("torch", "device"):
         raise ValueError(f"must be a device, not a {_kind(value)}")
     kind, *index = value.arguments or ("",)

@@ -1,4 +1,4 @@
-"""What a script asks to be planned for, and how a model is read for it."""
+"""What a script asks to be planned, and how its model is read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,8 +27,8 @@ from planner.torchrec.topology import (
 )
 
 
-def overlapping(pipeline: Pipeline, constraints: Mapping[str, Any]) -> Pipeline:
-    """Return a pipeline; the prefetching one where a constraint's caches are filled by it."""
+def prefetching_pipeline(pipeline: Pipeline, constraints: Mapping[str, Any]) -> Pipeline:
+    """Return the pipeline; the prefetching one if a constraint's cache is prefetched."""
     params = [getattr(each, "cache_params", None) for each in constraints.values()]
     prefetches = any(getattr(each, "prefetch_pipeline", None) for each in params)
     return Pipeline.PREFETCH if prefetches and pipeline is Pipeline.SPARSE_DIST else pipeline
@@ -36,7 +36,7 @@ def overlapping(pipeline: Pipeline, constraints: Mapping[str, Any]) -> Pipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """The machine, the training loop, and what the script says of the tables."""
+    """The machine, the training loop, and the script's settings of tables."""
 
     topology: TorchRecTopology
     profile: HardwareProfile
@@ -49,18 +49,18 @@ class PlanRequest:
     dense: DenseModel | None
     """None: the model's linear layers are read."""
     training: DenseTraining
-    """What is told of how the dense part is trained."""
+    """How the dense part is trained."""
     constraints: Mapping[str, Any]
     """``ParameterConstraints`` by table, or by module path and table."""
     fixed: TorchRecPlan
     """The plan of the tables that keep theirs."""
     replicate: bool | None = None
-    """Whether tables that may be sharded may be replicated; None: where that is surely faster."""
+    """Whether tables that may be sharded may be replicated; None: only if that is surely faster."""
     listed: Mapping[str, Kernels] = field(default_factory=dict)
-    """What an enumerator lists of a table, by module path and table; empty: none was given."""
+    """Kernels that an enumerator lists, by module path and table; empty: none was given."""
 
     def reading(self, batches: Sequence[SampleBatch] = ()) -> ModelReading:
-        """Return what else is needed to read a model."""
+        """Return everything besides the model that reading it depends on."""
         return ModelReading(
             compute_device=self.topology.compute_device,
             local_batch_size=self.local_batch_size,
@@ -93,7 +93,7 @@ class PlanRequest:
             raise
 
     def workload(self, model: ModelTables) -> Workload:
-        """Return the model's tables and how they are trained."""
+        """Return the workload of the model's tables and their training."""
         with refusing("the training loop"):
             return Workload(
                 name="model",
@@ -110,7 +110,10 @@ class PlanRequest:
             )
 
     def machine(self, workload: Workload, reserved: Reservation | None) -> Topology:
-        """Return the topology, with what a storage reservation leaves of it if there is one."""
+        """Return the topology.
+
+        If there is a storage reservation, with the memory that it leaves.
+        """
         topology = to_topology(self.topology, self.profile)
         if reserved is None:
             return topology

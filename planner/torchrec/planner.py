@@ -37,17 +37,17 @@ from planner.search.plugins import AUTO
 from planner.search.search import Search
 from planner.torchrec.arguments import check_arguments, to_pipeline
 from planner.torchrec.collective import Question, plan_together, shared_question
-from planner.torchrec.dense_reading import dense_said
+from planner.torchrec.dense_reading import dense_messages
 from planner.torchrec.dense_training import DenseTraining, OptimizerGiven, PrecisionGiven
 from planner.torchrec.enumerated import limited
 from planner.torchrec.error_types import INPUT_VALIDATION
-from planner.torchrec.ignored import Said, looked_over, on_replicas
+from planner.torchrec.ignored import Said, on_replicas, settings_warning
 from planner.torchrec.model_reading import ModelTables
 from planner.torchrec.modules import FoundTable, constraints_by_name, every_table
 from planner.torchrec.observed_inputs import SampleBatch, to_batches
-from planner.torchrec.options import called_back, chosen_options, loaded_options
+from planner.torchrec.options import chosen_options, loaded_options, plan_after_callbacks
 from planner.torchrec.other_tables import merged
-from planner.torchrec.plan_request import PlanRequest, overlapping
+from planner.torchrec.plan_request import PlanRequest, prefetching_pipeline
 from planner.torchrec.solving import PlanOutcome, Solution, planned_around, retimed
 from planner.torchrec.topology import Reservation, current_topology, resolve_profile
 
@@ -187,7 +187,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             profile=profile,
             hardware=name,
             local_batch_size=self._batch_size,
-            pipeline=overlapping(to_pipeline(pipeline), self._constraints),
+            pipeline=prefetching_pipeline(to_pipeline(pipeline), self._constraints),
             gradient_accumulation_steps=gradient_accumulation_steps,
             restore_site=restore_site,
             dense=dense,
@@ -199,8 +199,8 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         self._chosen: Callable[[], list[ShardingOption]] = list
         self._last: tuple[nn.Module, list[Any]] | None = None
         self.solution: Solution | None = None
-        """What the last ``plan`` or ``collective_plan`` found, on every rank; None: the model has
-        no table that the cost model knows."""
+        """The result of the last ``plan`` or ``collective_plan``, on every rank; None: the cost
+        model knows no table of the model."""
 
     def plan(self, module: nn.Module, sharders: Sequence[Any]) -> TorchRecPlan:
         """Return the plan with the shortest predicted step that the sharders can carry out.
@@ -226,7 +226,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         return outcome.plan
 
     def hash_planner_context_inputs(self) -> int:
-        """Return TorchRec's hash of what the last plan was made for, as stored plans have it."""
+        """Return TorchRec's hash of the last plan's inputs, as stored plans have it."""
         self._recall()
         made: int = super().hash_planner_context_inputs()
         return made
@@ -238,7 +238,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         return made
 
     def _recall(self) -> None:
-        """Let enumerator and reservation see the last model, of which the hash is made."""
+        """Run enumerator and reservation on the last model again, of which the hash is made."""
         if self._last is not None:
             module, sharders = self._last
             self._enumerator.enumerate(module=module, sharders=sharders)
@@ -285,7 +285,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         started: Seconds,
         tables: Sequence[FoundTable],
     ) -> PlanOutcome:
-        """Return what callbacks make of a plan, and tell the statistics and the log of it."""
+        """Return a plan after the callbacks, once statistics and log have it."""
         plan, solution = outcome.plan, outcome.solution
         if solution is not None:
             for note in untrained(solution.workload, solution.topology.hardware.device):
@@ -297,7 +297,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             )
 
         if self._callbacks:
-            plan = called_back(chosen(), self._callbacks, self._topology)
+            plan = plan_after_callbacks(chosen(), self._callbacks, self._topology)
         if solution is not None and self._callbacks:
             solution = retimed(solution, plan)
         self._chosen = chosen
@@ -347,7 +347,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
     def _read(
         self, request: PlanRequest, tables: Sequence[FoundTable], unheeded: Sequence[Said]
     ) -> ModelTables | None:
-        """Read the last model, and say what is to be said, also where it cannot be read."""
+        """Return the tables of the last model, after the warning, also if reading it fails."""
         model = None
         try:
             model = request.read(*self._last, self._batches) if self._last else None
@@ -362,18 +362,18 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         request: PlanRequest,
         unheeded: Sequence[Said],
     ) -> None:
-        """Name in one warning what changes nothing, is planned roughly, not read, or assumed."""
+        """Warn once of what changes nothing, is planned roughly, not read, or assumed."""
         reading = request.reading(self._batches)
         read = None if model is None else model.dense_reading
-        dense, known = dense_said(read, request.training, request.dense)
-        said = [looked_over(self._topology, self._unheeded, tables, reading, unheeded), dense]
+        dense, known = dense_messages(read, request.training, request.dense)
+        said = [settings_warning(self._topology, self._unheeded, tables, reading, unheeded), dense]
         if any(said):
             _LOGGER.warning("%s", "\n".join(filter(None, said)))
         if known:
             _LOGGER.info("%s", known)
 
     def _tell_constraints(self, tables: Sequence[FoundTable]) -> None:
-        """Let TorchRec's parts find constraints that are given by module path and table, too."""
+        """Give TorchRec's parts the constraints that are given by module path and table, too."""
         self._by_name = constraints_by_name(tables)
         if self._enumerates:
             self._enumerator = EmbeddingEnumerator(
@@ -381,7 +381,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             )
 
     def _reserved(self, module: nn.Module, sharders: Sequence[Any]) -> Reservation | None:
-        """Return what the storage reservation leaves, if one was given."""
+        """Return the memory that the storage reservation leaves; None: there is no reservation."""
         left = self._reserve(module, sharders) if self._reserves or self._stats else None
         name = type(self._storage_reservation).__name__
         return Reservation(left=left, name=name) if left and self._reserves else None
@@ -398,7 +398,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
     def _with_loaded(
         self, request: PlanRequest, module: nn.Module, sharders: Sequence[Any]
     ) -> PlanRequest:
-        """Return the request with what the plan loader has of a plan, which tables keep."""
+        """Return the request with the plan loader's plan as fixed."""
         if self.plan_loader is None:
             return request
         try:
@@ -408,11 +408,11 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             return request
         space = self._enumerator.enumerate(module=module, sharders=list(sharders))
         options = loaded_options(self.plan_loader, space, made_for)
-        loaded = called_back(options, (), self._topology)
+        loaded = plan_after_callbacks(options, (), self._topology)
         return replace(request, fixed=merged(loaded, request.fixed))
 
     def _question(self, module: nn.Module, sharders: Sequence[Any]) -> Question:
-        """Return what all ranks must agree on; their sample batches may differ: rank 0's count."""
+        """Return what all ranks must agree on; sample batches may differ, rank 0's count."""
         return shared_question(
             self._topology, self._batch_size, lambda: self._request.read(module, sharders, ())
         )

@@ -1,6 +1,6 @@
 """Sharding plans between our terms and TorchRec's, lossless in both directions.
 
-Needs torch and torchrec; import it only where they are known to be there.
+It needs torch and torchrec.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ PASSED_ON = (
     "output_dtype",
     "key_value_params",
 )
-"""Fields of ``ParameterConstraints`` that go into ``ParameterSharding`` as they are."""
+"""Fields of ``ParameterConstraints`` that are copied to ``ParameterSharding``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ def to_torchrec(
     constraints: Mapping[str, Any] | None = None,
     workload: Workload | None = None,
 ) -> TorchRecPlan:
-    """Return the plan as ``DistributedModelParallel`` takes it.
+    """Return the plan in the form that ``DistributedModelParallel`` takes.
 
     Parameters
     ----------
@@ -165,9 +165,9 @@ def _to_parameter(
 def _cache_params(
     sharding: TableSharding, constraint: object, own_share: float | None
 ) -> CacheParams | None:
-    """Return the constraint's cache parameters, with the share of rows that the plan caches.
+    """Return the constraint's cache parameters, with the plan's share of cached rows.
 
-    That is the plan's own, then the constraint's, then the table's.
+    The plan's own share comes first, then the constraint's, then the table's.
     """
     given = getattr(constraint, "cache_params", None)
     share = sharding.cache_load_factor
@@ -182,10 +182,10 @@ def _cache_params(
 
 
 def let_prefetch(plan: TorchRecPlan, pipeline: Pipeline) -> TorchRecPlan:
-    """Have the UVM caches of a plan filled ahead, if the pipeline is the one that does so.
+    """Set the plan's UVM caches to be filled ahead, if the pipeline does so.
 
     FBGEMM locks the rows of batches in flight only where a table's ``prefetch_pipeline`` says that
-    there are two; what the constraints say of it stays.
+    there are two. A constraint's setting stays.
     """
     if pipeline is Pipeline.PREFETCH:
         for module in plan.plan.values():

@@ -1,4 +1,4 @@
-"""TorchRec's own proposals, rated by the predicted step."""
+"""TorchRec's proposals rated by the predicted step."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from planner.torchrec.topology import resolve_profile, to_topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rater:
-    """What is known of a model after its first rating."""
+    """Data of a model that is kept after its first rating."""
 
     topology: Topology
     objective: Objective
@@ -126,7 +126,7 @@ class IterationTimePerfModel(PerfModel):  # type: ignore[misc]  # torchrec has n
 
 
 def _rated_by_torchrec(options: Sequence[ShardingOption]) -> float:
-    """Return TorchRec's estimate in milliseconds: the largest sum of times of a rank's shards."""
+    """Return TorchRec's estimate in milliseconds: the largest sum of shards' times on a rank."""
     times: dict[int, float] = {}
     for shard in (shard for option in options for shard in option.shards):
         times[shard.rank] = times.get(shard.rank, 0.0) + shard.perf.total

@@ -1,8 +1,8 @@
-"""Which tables are replicated: none that is frozen, others only where that is faster beyond doubt.
+"""Deciding which tables are replicated: no frozen one, others only where that is surely faster.
 
 A replicated table (``data_parallel``) is a parameter of its own, which the training loop's dense
 optimizer updates, and nothing in the backward: replicating it changes what is trained unless the
-loop is told. TorchRec's planner hardly ever does it, so scripts do not expect it.
+loop is changed. TorchRec's planner hardly ever does it, so scripts do not expect it.
 """
 
 from collections.abc import Callable, Collection
@@ -26,18 +26,16 @@ from sharders.problem.options import refusals
 from sharders.problem.sharding_problem import SearchStatus
 
 SURE = 0.95
-"""Probability of a shorter step, by more than ``SAME_STEP``, from which on there is no doubt of it.
-Of dlrm_dcnv2 on 8 H100 the best plan found, which replicates 18 of 26 tables, is predicted to be 3%
-faster than the best that replicates none; that it is faster at all has a probability of 0.48."""
+"""Probability from which a step counts as surely shorter, by more than ``SAME_STEP``."""
 FIRST_SHARE = 0.5
-"""Share of the time limit for the search that may replicate; the one that may not has the rest."""
+"""Share of the time limit for the search with replication; the search without has the rest."""
 
 Find = Callable[[Workload, Search, tuple[ShardingPlan, ...]], Attempt]
-"""Searches for a workload's plan, plans being known already; raises InfeasibleError."""
+"""Returns a workload's best plan, given plans known already; raises InfeasibleError."""
 
 
 def is_frozen(found: FoundTable) -> bool:
-    """Return whether a table is to stay as it is: no gradients, or a learning rate of 0.
+    """Return whether a table is not trained: no gradients, or a learning rate of 0.
 
     The rate is that of the optimizer set in the backward, or of the sharder's fused parameters.
     """
@@ -45,14 +43,14 @@ def is_frozen(found: FoundTable) -> bool:
 
 
 def has_no_rate(found: FoundTable) -> bool:
-    """Return whether what updates a table in the backward has a learning rate of 0."""
+    """Return whether the table's update in the backward has a learning rate of 0."""
     own = getattr(found.parameter, "_optimizer_kwargs", None) or ()
     rates = [each.get("lr") for each in own] or [fused_params(found).get("learning_rate")]
     return all(rate is not None and bool(rate == 0) for rate in rates)
 
 
 def frozen_tables(model: ModelTables) -> frozenset[str]:
-    """Return the frozen tables of a model, of those that the cost model knows."""
+    """Return the names of a model's frozen tables that the cost model knows."""
     frozen = {(each.path, each.name) for each in model.found if is_frozen(each)}
     return frozenset(
         name for name, at in model.locations.items() if (at.module, at.table) in frozen
@@ -60,7 +58,7 @@ def frozen_tables(model: ModelTables) -> frozenset[str]:
 
 
 def unreplicated(table: EmbeddingTable) -> EmbeddingTable:
-    """Return a table without the choice of replicating it, if its list leaves another one."""
+    """Return a table without the choice of replication, if another choice is left."""
     kinds = tuple(kind for kind in table.sharding_types if kind is not ShardingType.DATA_PARALLEL)
     kernels = tuple(each for each in table.compute_kernels if each is not ComputeKernel.DENSE)
     if not kinds or kinds == table.sharding_types:
@@ -71,7 +69,7 @@ def unreplicated(table: EmbeddingTable) -> EmbeddingTable:
 def without_replicas(
     workload: Workload, topology: Topology, tables: Collection[str] | None = None
 ) -> Workload:
-    """Return a workload some of whose tables, or all, are not replicated if they may be sharded."""
+    """Return a workload in which some tables, or all, are not replicated if they may be sharded."""
     apart = [
         unreplicated(each) if tables is None or each.name in tables else each
         for each in workload.tables
@@ -86,10 +84,10 @@ def without_replicas(
 
 
 def as_judged(workload: Workload, *, told: bool) -> Workload:
-    """Return the workload for which plans that replicate tables must be faster.
+    """Return the workload under which plans that replicate tables are compared with others.
 
-    ``told``: whether the script says what the dense optimizer is, which updates all rows of these
-    tables. If not it is taken to be Adam, which takes longest.
+    ``told`` is whether the dense optimizer is given, which updates all rows of these tables. If it
+    is not, it is taken to be Adam, which takes longest.
     """
     if told:
         return workload
@@ -99,16 +97,16 @@ def as_judged(workload: Workload, *, told: bool) -> Workload:
 def planned_with_care(
     find: Find, workload: Workload, topology: Topology, search: Search, judged: Workload
 ) -> Attempt:
-    """Return the best plan found that replicates no table, unless one that does is surely faster.
+    """Return the best plan that replicates no table, unless one that does is surely faster.
 
-    Where the first search replicates nothing, and was at its end, it is the only one.
+    If the first search replicates nothing and came to its end, there is no second.
 
     Parameters
     ----------
     find, workload, topology, search
         What is searched, and how.
     judged
-        The workload for which tables are replicated, and plans that do so compared with others.
+        The workload under which plans with replicated tables are compared with others.
 
     Raises
     ------
@@ -129,7 +127,7 @@ def planned_with_care(
         first = find(judged, replace(search, time_limit=FIRST_SHARE * search.time_limit), ())
     except InfeasibleError:  # what is judged may need more memory
         return find(apart, rest(), ())
-    first = _timed(first, workload, topology)
+    first = _retimed(first, workload, topology)
     replicated = _replicates(first.found, workload, apart)
     if not replicated and (first.early is not None or first.status is not SearchStatus.LIMIT):
         return first
@@ -143,8 +141,8 @@ def planned_with_care(
     return first if sure else second
 
 
-def _timed(attempt: Attempt, workload: Workload, topology: Topology) -> Attempt:
-    """Return what was found with the step that it has for a workload."""
+def _retimed(attempt: Attempt, workload: Workload, topology: Topology) -> Attempt:
+    """Return an attempt with its plan's step for another workload."""
     return replace(attempt, step_time=Objective(workload, topology).step_time(attempt.found))
 
 
@@ -159,7 +157,7 @@ def _replicates(plan: ShardingPlan, workload: Workload, apart: Workload) -> bool
 def _is_surely_faster(
     workload: Workload, topology: Topology, first: ShardingPlan, second: ShardingPlan
 ) -> bool:
-    """Return whether the first plan beats the second by more than the models may err."""
+    """Return whether the first plan is faster than the second by more than the models may err."""
     objective = Objective(workload, topology)
     if objective.step_time(first) > (1 - SAME_STEP) * objective.step_time(second):
         return False

@@ -1,9 +1,9 @@
-"""What the planner makes of every setting that TorchRec's planner reads; nothing goes unsaid.
+"""How every setting of TorchRec's planner is treated.
 
-Every field of the classes through which a script talks to TorchRec's planner is in ``SETTINGS``. A
+``SETTINGS`` has every field of the classes through which a script sets up TorchRec's planner. A
 field that is set and changes nothing here is named in one warning, with what it would have changed;
-so is a field that is unknown here, of a later TorchRec or of the script's own subclass. The table
-in docs/reference is made of this one, and a test tries every field.
+so is an unknown field, of a later TorchRec or of the script's own subclass. The table in
+docs/reference is made of this one, and a test tries every field.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,22 +14,22 @@ from typing import Any
 
 
 class Treatment(StrEnum):
-    """What becomes of a setting."""
+    """How a setting is treated."""
 
     SUPPORTED = "supported"
     APPROXIMATED = "approximated"
     WARNED = "warned"
     NEUTRAL = "neutral"
-    """Bears on neither time nor memory; handed on where it is the modules' to heed."""
+    """Has no effect on time and memory; passed on if modules use it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What becomes of one setting."""
+    """How one setting is treated."""
 
     treatment: Treatment
     text: str
-    """How it is heeded, or what it would have changed."""
+    """What it does here, or what it would have changed."""
 
 
 _YES, _ROUGHLY, _NO, _NEUTRAL = Treatment
@@ -56,7 +56,7 @@ WRAPPERS: Mapping[str, str] = {
     "ITEPEmbeddingBagCollection": _PRUNED,
     "ITEPEmbeddingCollection": _PRUNED,
 }
-"""Modules around a collection that is planned as if it were alone, and what that leaves out."""
+"""Modules around a collection that is planned without them, and what that leaves out."""
 
 SETTINGS: Mapping[str, Mapping[str, Setting]] = {
     "EmbeddingShardingPlanner": {
@@ -242,10 +242,9 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         ),
     },
 }  # fmt: skip
-"""By what they are settings of: TorchRec's classes, ``sharder`` for the constructors of all
-sharders, ``fused_params`` for FBGEMM's arguments in them, ``table`` for its configuration; and what
-becomes of the classes of storage reservations, of the modules that sharders for training shard, and
-of compute kernels. Those that are not here are TorchRec's to plan, as a part of these are."""
+"""Settings by owner: TorchRec's classes, ``sharder`` for the constructors of all sharders,
+``fused_params`` for FBGEMM's arguments in them, ``table`` for its configuration; and the classes of
+storage reservations, of modules that training sharders shard, and of compute kernels."""
 
 _UNKNOWN = Setting(_NO, "this planner does not know it: it may be of a later TorchRec")
 
@@ -256,9 +255,9 @@ def unheeded(
     defaults: Mapping[str, object],
     unknown: Mapping[str, Setting] | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Yield ``owner.name`` and the reason for each value that is set and changes nothing.
+    """Yield (``owner.name``, reason) for each value that is set and changes nothing.
 
-    ``unknown`` says what some are that no setting here is.
+    ``unknown`` explains names that are not in ``SETTINGS``.
     """
     for name, value in values.items():
         setting = SETTINGS[owner].get(name) or (unknown or {}).get(name, _UNKNOWN)
@@ -267,7 +266,7 @@ def unheeded(
 
 
 def unheeded_fields(owner: str, record: object) -> Iterator[tuple[str, str]]:
-    """Yield the same of a dataclass's fields; None has none."""
+    """Yield (``owner.field``, reason) for a dataclass's fields that are set and change nothing."""
     if record is None or not is_dataclass(record):
         return
     values = {field.name: getattr(record, field.name) for field in fields(record)}
@@ -275,7 +274,7 @@ def unheeded_fields(owner: str, record: object) -> Iterator[tuple[str, str]]:
 
 
 def _added_fields(kind: type) -> dict[str, Setting]:
-    """Return what the fields are that a script's subclasses have added to a class of TorchRec."""
+    """Return the settings for fields that a script's subclasses have added to a TorchRec class."""
     added: dict[str, Setting] = {}
     for each in reversed(kind.__mro__):
         if each.__module__.partition(".")[0] != "torchrec":
@@ -296,7 +295,7 @@ def field_defaults(kind: Any) -> dict[str, object]:  # noqa: ANN401 - a dataclas
 
 
 def argument_defaults(function: Any) -> dict[str, object]:  # noqa: ANN401 - a callable
-    """Return the default of every argument, None where it has none."""
+    """Return the default of every argument; None if it has none."""
     return {
         name: None if parameter.default is Parameter.empty else parameter.default
         for name, parameter in signature(function).parameters.items()

@@ -1,6 +1,6 @@
-"""TorchRec's own planner as a sharder: it makes the plan, our simulator times it.
+"""TorchRec's own planner as a sharder: it makes the plan, and our simulator times it.
 
-What ``sharders.torchrec`` is a port of, and is held to, plan by plan (``bench.torchrec_port``).
+``sharders.torchrec`` is a port of it, compared with it plan by plan (``bench.torchrec_port``).
 """
 
 import logging
@@ -46,7 +46,7 @@ _TYPES = {
     for name, known in reversed(DATA_TYPES.items())
     if name in TorchRecType.__members__
 }
-"""INT8, of as many bytes, stands for NFP8 where a version has none."""
+"""TorchRec's type of ours; INT8, of as many bytes, stands for NFP8 where a version has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class TorchRecPlanner:
     """Runs ``EmbeddingShardingPlanner`` on the workload's tables, on the meta device.
 
     Its proposers, partitioner and cost model are the defaults, for the machine it takes by default;
-    ``grid_shard`` and column shards narrower than 128 only where a table asks for them, as
-    its enumerator has it. It cannot be told which ranks a table is to be on: tables with ``ranks``
-    are moved there afterwards. Ignores the objective and the seed.
+    ``grid_shard`` and column shards narrower than 128 only where a table asks for them, as its
+    enumerator has it. It cannot place tables on given ranks: tables with ``ranks`` are moved there
+    afterwards. Ignores the objective and the seed.
     """
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
-        """Let TorchRec propose until it has nothing left, or the budget is spent."""
+        """Return TorchRec's plan, found when it proposes nothing more or the budget is spent."""
         del rng
         with _quiet():
             return first_that_fits(problem, budget, partial(_planned, problem))
@@ -121,7 +121,7 @@ def _planned(problem: ShardingProblem, memory: Memory, counter: Counter) -> Shar
 
 
 def _module(problem: ShardingProblem) -> tuple[nn.Module, Mapping[str, TableLocation]]:
-    """Return the workload's tables as collections on the meta device, and where each one is."""
+    """Return the workload's tables as collections on the meta device, and each one's location."""
     groups: dict[str, list[EmbeddingBagConfig | EmbeddingConfig]] = {}
     locations = {}
     for index, table in enumerate(problem.workload.tables):
@@ -168,7 +168,7 @@ def _constraints(problem: ShardingProblem, table: EmbeddingTable) -> ParameterCo
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep TorchRec's messages, which are about its callers' habits, out of ours.
+    """Suppress TorchRec's messages, which are about the habits of its callers.
 
     It warns through the root logger, which sets up a handler for good unless there is one.
     """

@@ -1,4 +1,4 @@
-"""The search for the plan of a TorchRec model, and what is said where there is none."""
+"""Searching for the plan of a TorchRec model, and the errors where there is none."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -50,37 +50,37 @@ _IN_HBM = (ComputeKernel.FUSED, ComputeKernel.DENSE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """What the planner made of a model: the workload it saw, and the plan it chose."""
+    """The workload read off a model, and the plan chosen for it."""
 
     workload: Workload
     topology: Topology
     locations: Mapping[str, TableLocation]
     plan: ShardingPlan
     step_time: Seconds
-    """Predicted."""
+    """Predicted step."""
     other_time: Seconds
-    """TorchRec's own estimate for the tables that the cost model does not know, of which
-    ``step_time`` has nothing."""
+    """TorchRec's estimate in seconds for the tables that the cost model does not know; not in
+    ``step_time``."""
     sharder: str
-    """Which sharder found it."""
+    """The sharder that found the plan."""
     torchrec_plan: TorchRecPlan
-    """The plan, as the planner returned it."""
+    """The plan that the planner returned."""
     hardware: str
     """Name or path of the hardware profile."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be known of the predicted step, as a report of the plan has it."""
+        """Warnings about the predicted step, as a report has them."""
         return tuple(notes_on(self.workload, self.topology))
 
     @property
     def confidence(self) -> Confidence:
-        """How sure the predicted step is: its interval, and what that comes from."""
+        """How sure the predicted step is: its interval, and the causes of error."""
         return confidences(self.workload, self.topology, (self.plan,))[0]
 
     @property
     def summary(self) -> str:
-        """The plan in a line, for a log."""
+        """The plan in one line, for a log."""
         other = f", and {self.other_time / MS:.3f} ms for other tables" if self.other_time else ""
         tables, ranks = len(self.workload.tables), self.topology.world_size
         return (
@@ -91,11 +91,11 @@ class Solution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOutcome:
-    """A whole plan, and what is known of the part that was planned here."""
+    """A whole TorchRec plan, and the solution of the part that was planned here."""
 
     plan: TorchRecPlan
     solution: Solution | None
-    """None where no table is one that the cost model knows."""
+    """None if the cost model knows no table."""
 
 
 def planned_around(
@@ -106,7 +106,7 @@ def planned_around(
     sharder: str,
     search: Search,
 ) -> PlanOutcome:
-    """Return the best plan of a model's tables, with what is decided of some already.
+    """Return the best plan of a model's tables, some of them being fixed already.
 
     Parameters
     ----------
@@ -115,9 +115,9 @@ def planned_around(
     others
         TorchRec's plan of tables that the cost model does not know.
     reserved
-        What a storage reservation leaves of the memory; None: there is none.
+        Memory that a storage reservation leaves; None: there is none.
     sharder, search
-        How the rest is searched. Where nothing is left to choose, nothing is.
+        How the rest is searched; nothing is searched if nothing is left to choose.
 
     Raises
     ------
@@ -181,7 +181,7 @@ def check_given(
     workload: Workload,
     topology: Topology,
 ) -> None:
-    """Raise where the plan that is given for some tables is none of them, on these ranks.
+    """Raise unless a given plan of some tables fits them and these ranks.
 
     Raises
     ------
@@ -204,9 +204,9 @@ def check_given(
 
 
 def _with_rooms_of(case: Case) -> Refit:
-    """Return what leaves tables of another workload as much memory as a case does those of its own.
+    """Return a function that gives another workload's tables as much memory as a case's have.
 
-    A storage reservation is no other for what a remedy changes, as far as is known.
+    A change of the workload leaves a storage reservation as it is, as far as is known.
     """
     rooms = rank_rooms(case.workload, case.topology)
 
@@ -221,7 +221,7 @@ def _with_rooms_of(case: Case) -> Refit:
 def check_room(
     plan: ShardingPlan, workload: Workload, topology: Topology, reserve: str | None = None
 ) -> None:
-    """Raise where a plan takes more memory than there is; ``reserve`` as in ``find_plan``.
+    """Raise if a plan needs more memory than there is; ``reserve`` as in ``find_plan``.
 
     Raises
     ------
@@ -260,7 +260,7 @@ def timed(
 
 
 def retimed(solution: Solution, plan: TorchRecPlan) -> Solution:
-    """Return the solution with another plan of its tables, as ``timed`` reads it."""
+    """Return the solution with another plan of its tables, timed."""
     ours, step_time = timed(plan, solution.locations, solution.workload, solution.topology)
     return replace(solution, plan=ours, step_time=step_time, torchrec_plan=plan)
 
@@ -274,9 +274,9 @@ def find_plan(
 ) -> Attempt:
     """Return the best plan that a sharder, or all of them, find.
 
-    ``judged``: the workload for which a plan that replicates tables must surely be faster than one
-    that does not (``replication``); None: the best plan found is taken, whatever it replicates.
-    ``reserve``: what a storage reservation leaves, in a line; None: there is none.
+    ``judged`` is the workload under which a plan that replicates tables must surely be faster than
+    one that does not (``replication``); None: the best plan is taken, whatever it replicates.
+    ``reserve`` is a line on what a storage reservation leaves; None: there is none.
 
     Raises
     ------
@@ -287,7 +287,7 @@ def find_plan(
     workload, topology = case.workload, case.topology
 
     def find(some: Workload, within: Search, known: tuple[ShardingPlan, ...]) -> Attempt:
-        return _found(some, topology, sharder, within, known)
+        return _found_in_hbm_first(some, topology, sharder, within, known)
 
     try:
         if judged is not None:
@@ -303,14 +303,14 @@ def find_plan(
         raise TorchRecError(with_hints(error), PlannerErrorType.STRICT_CONSTRAINTS) from error
 
 
-def _found(
+def _found_in_hbm_first(
     workload: Workload,
     topology: Topology,
     sharder: str,
     search: Search,
     known: tuple[ShardingPlan, ...],
 ) -> Attempt:
-    """Search without host memory first: where that fits, it is faster and soon found."""
+    """Return what a search without host memory finds, else one with it: the former is faster."""
     resident = _in_hbm_if_allowed(workload)
     try:
         return _searched(resident, topology, sharder, search, known)
@@ -338,7 +338,7 @@ def _searched(
 
 
 def _in_hbm_if_allowed(workload: Workload) -> Workload:
-    """Return the workload without UVM kernels, but for tables that may have no others."""
+    """Return the workload without UVM kernels, except for tables that allow no others."""
     tables = []
     for table in workload.tables:
         kernels = tuple(kernel for kernel in table.compute_kernels if kernel in _IN_HBM)
@@ -349,7 +349,7 @@ def _in_hbm_if_allowed(workload: Workload) -> Workload:
 def _too_large_for_host(
     error: InfeasibleError, workload: Workload, topology: Topology
 ) -> InfeasibleError:
-    """Return why no plan fits in HBM, and that host memory is no way out."""
+    """Return the error that no plan fits in HBM and that host memory does not help."""
     host = topology.num_nodes * host_bytes_usable(topology)
     line = (
         f"{size_text(workload.weight_bytes)} of weights, and {size_text(host)} of host memory"
@@ -364,7 +364,7 @@ def _too_large_for_host(
 def _with_reserve(
     error: InfeasibleError, topology: Topology, reserve: str | None
 ) -> InfeasibleError:
-    """Return an error whose line on a rank's memory says what a storage reservation leaves."""
+    """Return an error whose line on a rank's memory tells what a storage reservation leaves."""
     if reserve is None:
         return error
     own = f"per {topology.hardware.device.unit}"
@@ -373,7 +373,7 @@ def _with_reserve(
 
 
 def _with_remedies(error: InfeasibleError) -> str:
-    """Return the whole error as text, in the words of a training script, not of a command."""
+    """Return a whole error as text, with remedies in a script's words, not a command's."""
     remedies = [(_in_training(label), text) for label, text in error.remedies]
     hint = [] if error.hint is None else [("hint", _in_training(error.hint))]
     return "\n".join([

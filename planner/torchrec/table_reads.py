@@ -1,4 +1,4 @@
-"""How a batch reads a table: ids per sample, and how they spread over its rows."""
+"""Ids per sample of a table, and how they spread over its rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,13 +14,13 @@ from planner.torchrec.observed_inputs import observe, tells_of
 
 
 def untold(found: FoundTable, reading: ModelReading) -> bool:
-    """Return whether nothing says how many ids a sample has: one for each feature is assumed."""
+    """Return whether nothing gives a table's ids per sample: one per feature is assumed."""
     seen = any(tells_of(each, found.config.feature_names) for each in reading.batches)
     return not seen and not says_reads(found.constraint, reading.local_batch_size)
 
 
 def table_reads(found: FoundTable, reading: ModelReading) -> dict[str, Any]:
-    """Return what constraints and sample batches say of it, as fields of ``EmbeddingTable``."""
+    """Return the fields of ``EmbeddingTable`` that constraints and sample batches give."""
     config, samples = found.config, reading.local_batch_size
     observed = observe(reading.batches, config.feature_names) if reading.batches else None
     read = _constrained_reads(found, samples)
@@ -43,7 +43,7 @@ def table_reads(found: FoundTable, reading: ModelReading) -> dict[str, Any]:
 
 
 def says_reads(constraint: Any, local_batch_size: int) -> bool:  # noqa: ANN401
-    """Return whether ``ParameterConstraints`` say how a table is read: one id a feature is not."""
+    """Return whether ``ParameterConstraints`` give other reads than one id per feature."""
     defaults = _defaults(local_batch_size)
     return any(
         list(getattr(constraint, name, None) or own) != own for name, own in defaults.items()
@@ -51,7 +51,7 @@ def says_reads(constraint: Any, local_batch_size: int) -> bool:  # noqa: ANN401
 
 
 def _defaults(local_batch_size: int) -> dict[str, list[float]]:
-    """Return the fields of ``ParameterConstraints`` that have a value for each input, as unset."""
+    """Return the values that per-input fields of ``ParameterConstraints`` have if unset."""
     return {
         "pooling_factors": [POOLING_FACTOR],
         "num_poolings": [1.0],
@@ -60,9 +60,9 @@ def _defaults(local_batch_size: int) -> dict[str, list[float]]:
 
 
 def num_inputs(found: FoundTable) -> int:
-    """Return of how many inputs a table's constraint speaks: its features, unless it says other.
+    """Return the number of inputs that a table's constraint lists; else its features.
 
-    TorchRec adds the products of the values in the same place up, whatever the features
+    TorchRec adds up the products of the values in the same place, whatever the features
     (``ShardPerfContext`` and ``calculate_shard_storages``, 1.9.2).
 
     Raises
@@ -83,7 +83,7 @@ def num_inputs(found: FoundTable) -> int:
 
 
 def _constrained_reads(found: FoundTable, local_batch_size: int) -> tuple[float, float] | None:
-    """Return ids, and a feature's pooled outputs, per sample; None: the constraint has neither.
+    """Return ids and pooled outputs per sample of a feature; None: the constraint has neither.
 
     An input that is pooled more than once per sample, or has a batch size of its own, is scaled
     accordingly.

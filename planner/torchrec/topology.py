@@ -1,4 +1,4 @@
-"""TorchRec's topology in our terms."""
+"""TorchRec's topology as ours."""
 
 import logging
 import os
@@ -37,7 +37,7 @@ PROFILES = {
     "L40S": "l40s-pcie",
     "V100-SXM": "v100-nvlink",
 }
-"""By a part of what ``torch.cuda.get_device_name`` returns, as NVIDIA's driver names them."""
+"""Profiles by part of a GPU's name, as ``torch.cuda.get_device_name`` returns it."""
 _ROUNDING = 1e-9
 _LOGGER = logging.getLogger(__name__)
 
@@ -50,9 +50,9 @@ def make_topology(**settings: Any) -> TorchRecTopology:  # noqa: ANN401 - of Top
 
 
 def current_topology() -> TorchRecTopology:
-    """Return the process group's topology, as ``EmbeddingShardingPlanner`` does without one.
+    """Return the process group's topology, as ``EmbeddingShardingPlanner`` makes it.
 
-    Hosts of one NVLink domain are those that the job's environment names (``pod_size``, in versions
+    The hosts of one NVLink domain are given by the job's environment (``pod_size``, in versions
     that have it).
     """
     hosts = getattr(comm, "get_topology_domain_multiple", None)
@@ -67,7 +67,7 @@ def current_topology() -> TorchRecTopology:
 def resolve_profile(
     hardware: HardwareProfile | str | Path | None, compute_device: str
 ) -> tuple[HardwareProfile, str]:
-    """Return a profile, and the name or path it goes by; None: that of the GPU torch sees."""
+    """Return a profile, and its name or path; None: the profile of the GPU that torch sees."""
     if hardware is None:
         hardware = _profile_here(compute_device)
     with refusing("hardware"):
@@ -105,9 +105,9 @@ def _profile_here(compute_device: str) -> str:
 
 
 def _warn(text: str, *values: object) -> None:
-    """Warn once a job, on the rank that plans: all of them make a planner.
+    """Warn once a job, on the rank that plans.
 
-    Before the process group there is, it is the launcher that says which one this is.
+    Before there is a process group, the launcher tells the rank.
     """
     rank = dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK") or 0)
     if rank == 0:
@@ -115,12 +115,12 @@ def _warn(text: str, *values: object) -> None:
 
 
 def to_topology(topology: TorchRecTopology, profile: HardwareProfile) -> Topology:
-    """Return ranks, nodes and memory of a topology, everything else from a profile.
+    """Return a topology with ranks, nodes and memory of TorchRec's, and the rest of a profile.
 
     A node is an NVLink domain: over its hosts TorchRec makes the inner process groups of
     hierarchical sharding, too (``comm.intra_and_cross_node_pg``, torchrec 1.9.2). Where ranks have
-    different memory, each has its own; of host memory all have what the poorest has. On CPU the
-    memory is the host's.
+    different memory, each has its own; all have the host memory of the poorest. On CPU the memory
+    is the host's.
     """
     host = min(float(device.storage.ddr) for device in topology.devices)
     own = device_bytes(topology)
@@ -141,21 +141,21 @@ def to_topology(topology: TorchRecTopology, profile: HardwareProfile) -> Topolog
 
 
 def node_size(topology: TorchRecTopology) -> int:
-    """Return how many ranks an NVLink domain has."""
+    """Return the number of ranks of an NVLink domain."""
     size = getattr(topology, "intra_group_size", topology.local_world_size)
     return min(int(size), int(topology.world_size))
 
 
 def _differences(own: Sequence[Bytes]) -> tuple[Bytes, ...]:
-    """Return what every rank lacks of the most that any has; empty where all have the same."""
+    """Return the bytes that each rank has less than the one with most; empty: all have the same."""
     most = max(own)
     return () if min(own) == most else tuple(most - each for each in own)
 
 
 def with_usable(topology: Topology, workload: Workload, usable: Sequence[Bytes]) -> Topology:
-    """Return the topology with so much memory that this much of every rank is left for tables.
+    """Return the topology with the memory that leaves ``usable`` bytes for tables on each rank.
 
-    A storage reservation has already taken dense model, inputs and a margin off; our models would
+    A storage reservation has already subtracted dense model, inputs and a margin; our models would
     do so again (``costmodel.memory.rank_memory.rank_rooms``, of which this is the inverse).
     """
     capacity = (max(usable) + sum(fixed_bytes(workload, topology))) / (1 - RESERVE_SHARE)
@@ -186,9 +186,9 @@ def with_less(
 
 
 def on_ranks(topology: Topology, world_size: int, nodes: int | None = None) -> Topology:
-    """Return the topology with more ranks, each of which brings its memory of a host, too.
+    """Return the topology with more ranks, each with its own share of host memory.
 
-    TorchRec counts it so (``ddr_cap`` is of a rank). ValueError where they cannot be spread.
+    TorchRec counts it so (``ddr_cap`` is of a rank). ValueError if ranks cannot be spread evenly.
     """
     larger = on_gpus(topology, world_size, nodes)
     host = topology.hardware.host
@@ -199,14 +199,14 @@ def on_ranks(topology: Topology, world_size: int, nodes: int | None = None) -> T
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """What a storage reservation leaves of the memory."""
+    """The memory that a storage reservation leaves."""
 
     left: TorchRecTopology
     name: str
-    """That of its class."""
+    """Name of its class."""
 
     def line(self, topology: TorchRecTopology, usable: Bytes) -> str:
-        """Return what it leaves of the rank that has most, and what other tables leave of that."""
+        """Return a line: bytes left on the rank with most memory, and left by other tables."""
         there, left = max(device_bytes(topology)), max(device_bytes(self.left))
         memory = "memory" if topology.compute_device == "cpu" else "HBM"
         others = max(0.0, left - usable)
@@ -218,9 +218,9 @@ class Reservation:
 
 
 def check_weights(found: Sequence[FoundTable], topology: TorchRecTopology) -> None:
-    """Raise where the weights alone are more than all memory there is, whatever is done with them.
+    """Raise if the weights alone are more than all memory.
 
-    For tables that cannot be read: they may be larger than the cost model takes.
+    It is for tables that cannot be read: they may be too large for the cost model.
     """
     needed = sum(
         float(each.parameter.numel() * each.parameter.element_size())
@@ -238,7 +238,7 @@ def check_weights(found: Sequence[FoundTable], topology: TorchRecTopology) -> No
 
 
 def device_bytes(topology: TorchRecTopology) -> list[Bytes]:
-    """Return the memory for tables of every device, of which reservations leave less."""
+    """Return the bytes for tables of every device, before or after a reservation."""
     on_cpu = topology.compute_device == "cpu"
     return [
         float(device.storage.ddr if on_cpu else device.storage.hbm) for device in topology.devices

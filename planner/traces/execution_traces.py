@@ -1,4 +1,4 @@
-"""Reading PyTorch execution traces: which collective an operator starts or waits for.
+"""Reading which collective an operator starts or waits for, from PyTorch's execution traces.
 
 References
 ----------
@@ -22,7 +22,7 @@ class Communication:
     """An operator that starts a collective, or waits for one."""
 
     operation: str
-    """``wait``, or what is started: ``all_to_allv``, ``allreduce``, ..."""
+    """``wait``, or the collective that is started: ``all_to_allv``, ``allreduce``, ..."""
     sequence: int
     """The number of the collective it starts or waits for."""
     num_bytes: Bytes
@@ -31,12 +31,12 @@ class Communication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionTrace:
-    """What one rank's execution trace says about communication, in program order."""
+    """The communication of one rank in its execution trace, in program order."""
 
     source: str
     pid: int | None
     number: int | None
-    """The rank that the name of the file says (``numbered_rank``)."""
+    """The rank in the file's name (``numbered_rank``)."""
     communications: Sequence[Communication]
 
 
@@ -84,14 +84,14 @@ def _communication(node: Mapping[str, Any]) -> Communication | None:
 
 
 def _values(node: Mapping[str, Any], key: str) -> list[Any]:
-    """Return arguments; since schema 1.1 they are one level deeper."""
+    """Return a node's arguments; since schema 1.1 they are one level deeper."""
     found = node.get(key, [])
     values = found.get("values", []) if isinstance(found, dict) else found
     return values if isinstance(values, list) else []
 
 
 def _bytes(tensor: list[Any]) -> Bytes:
-    """Return the size of a tensor ``[id, storage, offset, elements, bytes each, device]``."""
+    """Return the bytes of a tensor ``[id, storage, offset, elements, bytes each, device]``."""
     if tensor and all(isinstance(part, list) for part in tensor):
         return sum(_bytes(part) for part in tensor)
     if len(tensor) >= 5 and all(isinstance(part, int) for part in tensor[:5]):

@@ -1,4 +1,4 @@
-"""The events of a profiler (Kineto) trace: what host threads called, what the GPU ran.
+"""The events of a profiler (Kineto) trace: host calls and GPU work.
 
 References
 ----------
@@ -16,12 +16,12 @@ DEVICE = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 CALLS = ("cuda_runtime", "cuda_driver")
 _SCOPES = ("cpu_op", "user_annotation")
 _LARGEST = 1e18
-"""Time stamps in microseconds since 1970 are 1.7e15; in nanoseconds they would be near this."""
+"""Largest time stamp; in microseconds since 1970 they are 1.7e15, in nanoseconds near this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """Something the GPU ran."""
+    """A kernel, copy or fill that the GPU ran."""
 
     name: str
     kind: str
@@ -30,7 +30,7 @@ class Activity:
     start: Seconds
     end: Seconds
     correlation: int
-    """The call that launched it has the same number."""
+    """Number that the call which launched it has, too."""
     num_bytes: Bytes = 0.0
     args: Mapping[str, Any]
 
@@ -56,12 +56,12 @@ class Call:
     end: Seconds
     correlation: int
     scopes: tuple[str, ...] = ()
-    """Outermost first."""
+    """Names of the operators around it, the outermost first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedWait:
-    """A stream that waits for an event of another, as newer profilers record it."""
+    """A stream's wait for an event of another stream, as newer profilers record it."""
 
     correlation: int
     """Correlation of the call that made it wait."""
@@ -73,7 +73,7 @@ class RecordedWait:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a number that a clock or counter could show."""
+    """Return whether a value is a number that a clock or counter could show."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) < _LARGEST
@@ -90,12 +90,12 @@ def _whole(value: object) -> int:
 
 
 def is_collective(activity: Activity) -> bool:
-    """Whether this is a kernel of a communication library."""
+    """Return whether an activity is a kernel of a communication library."""
     return activity.kind == "kernel" and activity.name.lower().startswith(("nccl", "rccl"))
 
 
 def starts_collective(call: Call) -> bool:
-    """Whether a call is part of starting a collective."""
+    """Return whether a call is part of starting a collective."""
     return any(name.startswith(("c10d::", "nccl:")) for name in call.scopes)
 
 
@@ -110,10 +110,10 @@ class EventReader:
         self.waits: list[RecordedWait] = []
         self.pid: int | None = None
         self.num_broken = 0
-        """Events of kinds that count, without what makes one: a time, a thread, a stream."""
+        """Number of events without a time, a thread or a stream that they need."""
 
     def event(self, event: Any) -> None:  # noqa: ANN401 - from a file
-        """Take one event; those of other kinds or shapes are not needed."""
+        """Add one event; other kinds are ignored."""
         if not isinstance(event, dict) or event.get("ph") != "X":
             return
         category, args = event.get("cat"), event.get("args")

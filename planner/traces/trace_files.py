@@ -52,13 +52,16 @@ def read_documents(path: str | Path) -> list[tuple[str, Document]]:
 
 
 def named_rank(name: str) -> int | None:
-    """Return the number after ``rank`` in a file's name, or else after ``worker``."""
+    """Return the number after ``rank`` in a file's name, or else after ``worker``.
+
+    None where neither.
+    """
     found = (pattern.search(Path(name).name) for pattern in _RANKS)
     return next((int(match[1]) for match in found if match), None)
 
 
 def numbered_rank(name: str) -> int | None:
-    """Return the rank that a file's name says, or else its last number, by custom the rank."""
+    """Return the rank in a file's name, or else its last number, by custom the rank."""
     numbers = re.findall(r"[0-9]{1,18}", Path(name).name.split(".")[0])
     named = named_rank(name)
     return int(numbers[-1]) if named is None and numbers else named
@@ -93,7 +96,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the JSON files of an archive, by name; nothing is unpacked to disk."""
+    """Yield the JSON files of an archive, by name, without unpacking to disk."""
     try:
         with BoundedStream(path) as content, tarfile.open(fileobj=content, mode="r|") as archive:
             found = sorted(_read_members(archive), key=lambda each: each[0])

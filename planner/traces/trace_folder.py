@@ -1,4 +1,4 @@
-"""A timeline as one Chrome trace, or as a folder with one per rank."""
+"""Writing a timeline as one Chrome trace, or as a folder with one per rank."""
 
 import os
 from collections import defaultdict
@@ -12,7 +12,7 @@ from planner.traces.chrome_trace import Event, StepSpan, trace_events, write_tra
 
 
 def is_folder(path: str | Path) -> bool:
-    """Whether a path is meant as a folder: it is one, or its name does not end in ``.json``."""
+    """Return whether a path is meant as a folder: it is one, or does not end in ``.json``."""
     return Path(path).is_dir() or not str(path).endswith(".json")
 
 
@@ -67,7 +67,7 @@ def write_traces(
 
 
 def _across(events: Iterable[Event]) -> set[int]:
-    """Return the arrows between ranks: in a file of one rank they would lack an end."""
+    """Return the numbers of arrows between ranks: in a file of one rank they would lack an end."""
     ranks: dict[int, set[int]] = defaultdict(set)
     for event in events:
         if "id" in event:

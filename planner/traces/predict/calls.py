@@ -1,7 +1,7 @@
-"""What an operator asks of the hardware: a matrix product, or elements to go over.
+"""The kernels of an operator as models see them: a matrix product, or elements to stream.
 
-The table below says what is known about PyTorch's operators. An operator that is in none of its
-groups is work that no model knows, and is reported as that.
+Tables below list PyTorch's operators. An operator in none of their groups is work that no model
+knows, and is reported as such.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,12 +41,12 @@ class Product:
 
     @property
     def flop(self) -> float:
-        """Multiplications and additions."""
+        """Return multiplications and additions together."""
         return 2.0 * self.count * self.m * self.n * self.k
 
     @property
     def num_elements(self) -> int:
-        """Elements of A, B and C."""
+        """Return the elements of A, B and C together."""
         return self.count * (self.m * self.k + self.k * self.n + self.m * self.n)
 
 
@@ -55,19 +55,19 @@ class KernelCall:
     """One kernel as a model sees it."""
 
     operator: str
-    """Its name; with ``/columns`` or ``/strided`` where the layout asks for another kernel."""
+    """Operator's name; with ``/columns`` or ``/strided`` if the layout needs another kernel."""
     family: OpFamily
     num_elements: int
     num_runs: int
-    """Inner loops over memory, or rows of a normalization."""
+    """Number of inner loops over memory, or of rows of a normalization."""
     num_bytes: Bytes
-    """Read plus written."""
+    """Bytes read plus bytes written."""
     element_type: str
     product: Product | None = None
     read_bytes: Bytes = 0.0
-    """Bytes of the tensors that it reads."""
+    """Bytes of the tensors read."""
     reuse: tuple[tuple[Bytes, Bytes], ...] = ()
-    """Size of every tensor that it reads or makes, and how much was touched since its last use."""
+    """For each tensor, its bytes and the bytes touched since its last use."""
 
 
 _UNARY = """abs cos erf exp log neg reciprocal relu rsqrt sigmoid silu sin sqrt square tanh gelu
@@ -97,7 +97,7 @@ FAMILY_OF: Mapping[str, OpFamily] = {
 _DESCEND = frozenset({
     "aten::embedding_dense_backward", "aten::nll_loss_backward",
 })  # fmt: skip
-"""Operators with a kernel of their own that also call others worth their own models."""
+"""Operators with a kernel of their own that also call others with models of theirs."""
 _METADATA_NAMES = """
 _conj _local_scalar_dense _pin_memory _reshape_alias _to_copy _unsafe_view alias as_strided
 atleast_1d broadcast_tensors broadcast_to chunk clone conj contiguous cudnn_is_acceptable detach
@@ -110,22 +110,22 @@ scalar_tensor select set_ size slice split split_with_sizes squeeze squeeze_ str
 t tensor to transpose unbind unflatten unflatten_dense_tensors unsafe_chunk unsafe_split
 unsqueeze unsqueeze_ view view_as zeros zeros_like
 """
-"""Operators that look at tensors or make room for them; what they fill, they fill by others."""
+"""Operators that only look at tensors or allocate them; other operators fill them."""
 _METADATA = frozenset(f"aten::{name}" for name in _METADATA_NAMES.split())
 
 
 def is_metadata(name: str) -> bool:
-    """Whether an operator by itself moves no elements."""
+    """Return whether an operator moves no elements by itself."""
     return name in _METADATA or name in {"detach", "detach_"}
 
 
 def descends(name: str) -> bool:
-    """Whether operators called inside this one have kernels besides its own."""
+    """Return whether operators called inside this one have kernels besides its own."""
     return name in _DESCEND
 
 
 def kernel_call(op: TraceOp) -> KernelCall | None:
-    """Return what an operator asks for; None if nothing is known about it."""
+    """Return an operator's kernel; None if no model knows the operator."""
     name = op.name
     family = FAMILY_OF.get(name) or FAMILY_OF.get(name.removesuffix("_"))
     if family is None:
@@ -137,10 +137,10 @@ def kernel_call(op: TraceOp) -> KernelCall | None:
 
 
 def unknown_call(op: TraceOp) -> KernelCall:
-    """Return a call by the bytes of an operator's tensors alone.
+    """Return a kernel that streams the bytes of an unknown operator's tensors.
 
-    Of an input that is larger than all outputs, as much as the largest output is taken to be
-    read: such operators look rows up.
+    Of an input that is larger than all outputs, as much as the largest output is read: such
+    operators look up rows.
     """
     largest = max((t.num_bytes for t in op.outputs), default=None)
     sizes = [t.num_bytes if largest is None else min(t.num_bytes, largest) for t in op.inputs]
@@ -178,7 +178,7 @@ def _elementwise(op: TraceOp, family: OpFamily) -> KernelCall:
 
 
 def _reduction(op: TraceOp, family: OpFamily) -> KernelCall:
-    """Distinguish sums over rows from those over columns, whose output is as wide as a row."""
+    """Return a sum's kernel: over rows, or over columns, with an output as wide as a row."""
     source = op.inputs[0].shape if op.inputs else ()
     dims = op.arguments[1] if len(op.arguments) > 1 else None
     axes = [dims] if isinstance(dims, int) else dims if isinstance(dims, list) else []
@@ -189,13 +189,13 @@ def _reduction(op: TraceOp, family: OpFamily) -> KernelCall:
 
 
 def _rows(op: TraceOp, family: OpFamily) -> KernelCall:
-    """Count rows of the last dimension: each is normalized by itself."""
+    """Return a normalization's kernel: each row of the last dimension by itself."""
     shape = op.inputs[0].shape if op.inputs else ()
     return _streaming(op, family, op.name, num_runs=max(1, prod(shape[:-1])))
 
 
 def _gathered(op: TraceOp, family: OpFamily) -> KernelCall:
-    """Count the rows that are read or written, not the table they are in."""
+    """Return a gather's kernel by the rows read or written, not the table that they are in."""
     if op.name.endswith("_"):
         moved = op.inputs[-1:]
     else:
@@ -213,7 +213,7 @@ def _gathered(op: TraceOp, family: OpFamily) -> KernelCall:
 
 
 def _labels(op: TraceOp, family: OpFamily) -> KernelCall:
-    """Count the rows of a loss: of each, one element is looked at."""
+    """Return the kernel of a loss that looks at one element of each row."""
     rows = op.inputs[0].shape[0] if op.inputs and op.inputs[0].shape else 1
     if op.name.endswith("nll_loss_backward") and len(op.inputs) > 1:
         rows = prod(op.inputs[1].shape[:1])
@@ -228,7 +228,7 @@ def _labels(op: TraceOp, family: OpFamily) -> KernelCall:
 
 
 def _updates(op: TraceOp, family: OpFamily) -> KernelCall:
-    """Count the elements of every list of tensors that an optimizer goes over."""
+    """Return an optimizer's kernel by the elements of all its lists of tensors."""
     written = sum(tensor.num_bytes for tensor in op.inputs)
     return _streaming(
         op, family, op.name, num_runs=max(1, len(op.inputs) // 4), extra_bytes=written

@@ -1,12 +1,12 @@
 """The execution graph of ranks that compute on GPUs.
 
 The host calls operators one after another (autograd's thread while the main one waits), every
-kernel is launched on the compute stream, every collective on a stream of its own. What follows
-the end of backward waits for the collectives on the compute stream, not on the host. Host times
-of profiles are times between launches: operators that launch nothing are in them. Profiles that
-were learned from traces know the outermost operators one by one.
+kernel is launched on the compute stream, every collective on a stream of its own. Work after the
+end of backward waits for the collectives on the compute stream, not on the host. Host times of
+profiles are times between launches, including operators that launch nothing. Profiles learned from
+traces have a time for each outermost operator.
 
-Profiles of a CPU (``device: cpu``) have kernels run by the thread that calls them.
+With a profile of a CPU (``device: cpu``), the calling thread runs the kernels.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ def gpu_machine(hardware: HardwareProfile, group: RankGroup) -> TargetMachine:
 
 
 class GpuRank:
-    """Writes the nodes of a rank that computes on a GPU."""
+    """Adds the nodes of a rank that computes on a GPU."""
 
     def __init__(
         self, hardware: HardwareProfile, group: RankGroup, rank: int, nodes: Nodes
@@ -45,16 +45,16 @@ class GpuRank:
         self._compute = HOST if hardware.device is Device.CPU else COMPUTE
         self._operators = HostOperators(hardware)
         self._host: int | None = None
-        """The latest node of the host."""
+        """Number of the latest host node."""
         self._latest: int | None = None
-        """The latest kernel of the compute stream."""
+        """Number of the latest kernel on the compute stream."""
         self._started: list[int] = []
-        """Collectives that nothing has waited for."""
+        """Numbers of collectives that nothing has waited for."""
         self._awaited: tuple[int, ...] = ()
-        """Collectives that the next kernel waits for."""
+        """Numbers of collectives that the next kernel waits for."""
 
     def write(self, items: Sequence[Item], after: HostCounts, step: int) -> None:
-        """Write one step."""
+        """Add the nodes of one step."""
         for item in items:
             if item.work.kind is TracedWorkKind.WAIT:
                 self._awaited, self._started = (*self._awaited, *self._started), []
@@ -69,7 +69,7 @@ class GpuRank:
             self._call("operators", rest, step)
 
     def _call(self, name: str, seconds: Seconds, step: int) -> None:
-        """Let the host call operators."""
+        """Add a host node of operators that take some seconds."""
         node = Node(
             name, NodeKind.HOST, Stage.HOST, self._rank, HOST, seconds, step=step,
             basis=Basis(source=Source.FITTED),
@@ -107,16 +107,16 @@ class GpuRank:
 
 
 class HostOperators:
-    """What operators take of a rank's host: by name where a profile knows them, else on average."""
+    """Host time of a rank's operators: by name if a profile knows them, else on average."""
 
     def __init__(self, hardware: HardwareProfile) -> None:
         self._host = hardware.host
         self._known = hardware.traced.operators
         self._outermost = ""
-        """The operator that the latest work was called in."""
+        """Name of the operator around the latest work."""
 
     def launching(self, work: TracedWork) -> Seconds:
-        """Return the host's time from the launch before to this one's."""
+        """Return the host's seconds from the previous launch to this one."""
         names = work.before.outermost
         average = self._host.backward_op_time if work.backward else self._host.op_time
         if not self._known:
@@ -130,7 +130,7 @@ class HostOperators:
         return self._idle(names[:-1]) + own
 
     def idle(self, counts: HostCounts) -> Seconds:
-        """Return the time of operators that launch nothing."""
+        """Return the seconds of operators that launch nothing."""
         return self._idle(counts.outermost)
 
     def _idle(self, names: Sequence[str]) -> Seconds:

@@ -1,4 +1,4 @@
-"""What a prediction asks of hardware, and the answer for a GPU."""
+"""Kernel times for predictions, and the models of a GPU's kernels."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -11,30 +11,30 @@ from costmodel.kernels.pointwise import batched_product_time, concat_time, point
 from planner.traces.predict.calls import KernelCall, OpFamily
 
 LARGE_PRODUCT = 128
-"""Batched products with a side of at most this pad to small tiles (``batched_product_time``)."""
+"""Batched products with a side up to this pad to small tiles (``batched_product_time``)."""
 _TYPES: Mapping[str, DataType] = {
     "float": DataType.FP32,
     "c10::Half": DataType.FP16,
     "c10::BFloat16": DataType.BF16,
 }
-"""PyTorch's names of types in execution traces."""
+"""Our data type by PyTorch's name in execution traces."""
 
 
 class KernelModel(Protocol):
-    """Says how long a kernel takes."""
+    """Returns times of kernels."""
 
     def kernel(self, call: KernelCall) -> Estimate | None:
-        """Return the time of a kernel, or None if this model does not know the operator."""
+        """Return the time of a kernel; None if this model does not know the operator."""
 
 
 class GpuModel:
-    """Kernels of a GPU: matrix products by their model, the rest by the bytes they stream."""
+    """Times of a GPU's kernels: matrix products by their model, others by the bytes they stream."""
 
     def __init__(self, hardware: HardwareProfile) -> None:
         self.gpu = hardware.gpu
 
     def kernel(self, call: KernelCall) -> Estimate | None:
-        """Return the time of a kernel; None of families that no model covers."""
+        """Return the time of a kernel; None for families without a model."""
         return _BY_FAMILY.get(call.family, _streamed)(call, self.gpu)
 
 

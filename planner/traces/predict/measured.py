@@ -1,4 +1,4 @@
-"""Step times in the profiler traces beside execution traces, to compare a prediction with."""
+"""Measured steps from the profiler traces beside execution traces, to compare predictions with."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ _STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
 def measured_steps(
     found: Sequence[tuple[str, Document]], pids: Mapping[int, int | None]
 ) -> Mapping[int, Seconds]:
-    """Return the median step of every rank that a profiler trace is there for.
+    """Return the median measured step of every rank that has a profiler trace, in seconds.
 
-    Traces belong to the rank that they say, that runs in the same process, or that their
-    name says (``numbered_rank``). Without marks of steps, all that was recorded is one.
+    A trace belongs to the rank that it gives, that runs in the same process, or that its name gives
+    (``numbered_rank``). Without marks of steps, all that was recorded is one step.
     """
     steps: dict[int, Seconds] = {}
     ranks = {pid: rank for rank, pid in pids.items() if pid is not None}

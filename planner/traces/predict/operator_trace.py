@@ -1,6 +1,6 @@
 """The operators of a training step, with the shapes of their tensors, from execution traces.
 
-Execution traces hold no times: nothing that was measured can leak into a prediction.
+Execution traces hold no times, so that predictions cannot use measured ones.
 
 References
 ----------
@@ -22,7 +22,7 @@ from planner.traces.trace_files import Document, numbered_rank
 _STEP = re.compile(r"ProfilerStep\s*#\s*(\d+)")
 _LARGEST_SIZE, _MOST_SIZES = 2**40, 64
 _STRUCTURE = "[pytorch|profiler|"
-"""Nodes of the recorder itself: the process and its threads."""
+"""Beginning of names of the recorder's own nodes, for the process and its threads."""
 _PARENT_KEYS = ("ctrl_deps", "parent")
 _TENSOR_FIELDS = 6
 _MOST_LISTED = 8
@@ -34,28 +34,28 @@ class Tensor:
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    """In elements; those of a contiguous tensor where the trace has none."""
+    """In elements; a contiguous tensor's where the trace has none."""
     element_bytes: int
     element_type: str
     """PyTorch's name of the type: ``float``, ``c10::Half``, ``long int``."""
     device: str
     storage: int | None = None
-    """Number of the memory it lies in."""
+    """Number of the memory that it lies in."""
 
     @property
     def num_elements(self) -> int:
-        """Elements; 1 for a scalar."""
+        """Return the number of elements, 1 for a scalar."""
         return prod(self.shape)
 
     @property
     def num_bytes(self) -> Bytes:
-        """Size of the elements that are read or written."""
+        """Return the bytes of all elements."""
         return float(self.num_elements * self.element_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOp:
-    """One operator of a trace, as it was called."""
+    """One call of an operator in a trace."""
 
     id: int
     name: str
@@ -64,19 +64,19 @@ class TraceOp:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     arguments: tuple[Any, ...] = ()
-    """Everything it was given, as recorded: numbers, lists, tensors by their identity."""
+    """All arguments as recorded: numbers, lists, tensors by their identity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTrace:
-    """The operators of one rank in the order in which they were called."""
+    """The operators of one rank in the order of their calls."""
 
     source: str
     rank: int
     pid: int | None
     ops: Sequence[TraceOp]
     steps: Sequence[tuple[int, Sequence[TraceOp]]]
-    """Number and operators of every step; without marks of the profiler all of it is one."""
+    """Number and operators of every step; without the profiler's marks all is one step."""
 
 
 def operator_traces(found: Sequence[tuple[str, Document]], path: str) -> list[OperatorTrace]:
@@ -117,7 +117,7 @@ def _trace(name: str, document: Document) -> OperatorTrace:
 
 
 def _steps(ops: Sequence[TraceOp]) -> list[tuple[int, Sequence[TraceOp]]]:
-    """Cut at the profiler's steps: each lasts until the next one begins."""
+    """Return the operators of each of the profiler's steps, which last until the next begins."""
     marks = [(i, int(m[1])) for i, op in enumerate(ops) if (m := _STEP.match(op.name))]
     if not marks:
         return [(0, ops)]
@@ -126,7 +126,7 @@ def _steps(ops: Sequence[TraceOp]) -> list[tuple[int, Sequence[TraceOp]]]:
 
 
 def _numbered(traces: Sequence[OperatorTrace]) -> list[OperatorTrace]:
-    """Return traces with ranks: the numbers in their names, or else their order."""
+    """Return traces with ranks: the number in their names, or else their order."""
     ranks = sorted(trace.rank for trace in traces)
     if len(traces) == 1 or ranks[0] < 0:
         return [replace(trace, rank=index) for index, trace in enumerate(traces)]
@@ -172,7 +172,7 @@ def _op(node: Mapping[str, Any]) -> TraceOp:
 
 
 def _thread(node: Mapping[str, Any]) -> int:
-    """Return the thread; since schema 1.1 it is an attribute."""
+    """Return a node's thread; since schema 1.1 it is an attribute."""
     attributes = node.get("attrs")
     pairs = attributes if isinstance(attributes, list) else []
     named = (a.get("value") for a in pairs if isinstance(a, dict) and a.get("name") == "tid")
@@ -184,7 +184,7 @@ _Fields = tuple[list[Any], list[Any], list[Any], list[Any]]
 
 
 def _fields(node: Mapping[str, Any], kind: str) -> _Fields:
-    """Return values, shapes, types and strides; since schema 1.1 they are one level deeper."""
+    """Return a node's values, shapes, types and strides; since schema 1.1 one level deeper."""
     inner = node.get(f"{kind}s")
     if isinstance(inner, dict):
         names = ("values", "shapes", "types", "strides")
@@ -200,11 +200,11 @@ def _tensors(
 ) -> Iterator[Tensor]:
     for index, (value, shape, kind) in enumerate(zip(values, shapes, types, strict=False)):
         stride = strides[index] if index < len(strides) else None
-        yield from _of_argument(value, shape, str(kind), stride)
+        yield from _argument_tensors(value, shape, str(kind), stride)
 
 
-def _of_argument(value: Any, shape: Any, kind: str, stride: Any) -> Iterator[Tensor]:  # noqa: ANN401 - from a file
-    """Yield the tensor that an argument is, or those of the list that it is."""
+def _argument_tensors(value: Any, shape: Any, kind: str, stride: Any) -> Iterator[Tensor]:  # noqa: ANN401 - from a file
+    """Yield the tensors of an argument: itself, or those of a list."""
     if not (isinstance(value, list) and isinstance(shape, list) and "Tensor" in kind):
         return
     if kind.startswith("GenericList"):
@@ -213,7 +213,7 @@ def _of_argument(value: Any, shape: Any, kind: str, stride: Any) -> Iterator[Ten
         for index, (item, size) in enumerate(zip(value, shape, strict=False)):
             item_stride = strides[index] if index < len(strides) else None
             item_kind = inner[min(index, len(inner) - 1)]
-            yield from _of_argument(item, size, item_kind, item_stride)
+            yield from _argument_tensors(item, size, item_kind, item_stride)
     elif len(value) >= _TENSOR_FIELDS and _are_sizes([*shape, value[4]]):
         sizes = tuple(shape)
         known = isinstance(stride, list) and len(stride) == len(sizes) and _are_sizes(stride)
@@ -228,16 +228,16 @@ def _of_argument(value: Any, shape: Any, kind: str, stride: Any) -> Iterator[Ten
 
 
 def _are_sizes(numbers: Sequence[object]) -> bool:
-    """Return whether these can be of a tensor: its shape, its strides, the bytes of an element."""
+    """Return whether numbers can be a tensor's shape, strides or bytes of an element."""
     return len(numbers) <= _MOST_SIZES and all(
         isinstance(number, int) and 0 <= number <= _LARGEST_SIZE for number in numbers
     )
 
 
 def runs_on_cpu(traces: Sequence[OperatorTrace]) -> bool:
-    """Whether no tensor of the traces is on another device than the CPU.
+    """Return whether no tensor of the traces is on another device than the CPU.
 
-    One that an operator was not asked for, such as the gradient of a first layer's input, is
+    A tensor that an operator did not return, such as the gradient of a first layer's input, is
     recorded without a device.
     """
     tensors = (t for trace in traces for op in trace.ops for t in (*op.inputs, *op.outputs))

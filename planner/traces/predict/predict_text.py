@@ -1,4 +1,4 @@
-"""A prediction from execution traces as text, and as JSON: SI units, the unit in the key."""
+"""A prediction from execution traces as text, and as JSON with SI units, the unit in the key."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -24,9 +24,9 @@ from planner.show.layout import rows_text, titled
 from planner.traces.predict.prediction import FamilyTime, Prediction, RankStep, UnknownOperator
 
 _MOST_ROWS = 16
-"""Ranks and unknown operators listed one by one."""
+"""Most ranks and unknown operators listed one by one."""
 _SMALLEST_SHARE = 0.01
-"""Extrapolation below this is not worth a line."""
+"""Smallest share of extrapolated time that is reported."""
 
 
 def predict_text(prediction: Prediction, width: int) -> Iterator[Text]:
@@ -60,7 +60,7 @@ def _beside(prediction: Prediction) -> str:
 
 
 def _doubts(prediction: Prediction, width: int) -> Iterator[Text]:
-    """Say what no model knows, and what lies outside what was measured."""
+    """Yield the operators that no model knows, and those outside of measured ranges."""
     if prediction.extrapolated >= _SMALLEST_SHARE:
         share = percent(prediction.extrapolated)
         yield Text()

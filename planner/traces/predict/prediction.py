@@ -21,20 +21,20 @@ from planner.traces.predict.walk import RankWork
 from planner.traces.trace_files import Document, read_documents
 
 _FBGEMM_LOOKUP = re.compile(r"fbgemm::\w*embedding\w*lookup")
-"""Operators that look up the rows of many tables at once, whatever the optimizer."""
+"""Operators that look up rows of many tables at once, whatever the optimizer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStep:
-    """One rank's step."""
+    """One rank's predicted step, and its measured one."""
 
     rank: int
     predicted: Seconds
     measured: Seconds | None
-    """Step in the profiler trace beside the execution trace, with what profiling costs; None where
-    there is none, or where one is of a CPU and the hardware a GPU or the reverse."""
+    """Step in the profiler trace beside the execution trace, including the cost of profiling; None:
+    there is none, or it is of a CPU and the hardware a GPU or the reverse."""
     stages: Mapping[Stage, Seconds]
-    """Time of its threads and streams, by what it is spent for."""
+    """Seconds of its threads and streams by stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +52,14 @@ class UnknownOperator:
 
     name: str
     count: int
-    """Calls in a step of all ranks."""
+    """Calls in a step, of all ranks."""
     share: float
-    """Share of the predicted kernel time, guessed from the bytes of its tensors."""
+    """Share of the predicted kernel time, estimated from the bytes of its tensors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What the command shows."""
+    """A predicted step of all ranks, with its parts."""
 
     source: str
     hardware: str
@@ -70,18 +70,18 @@ class Prediction:
     num_kernels: int
     """Kernels of all ranks in a step."""
     extrapolated: float
-    """Share of the kernel time outside the range that was measured."""
+    """Share of the kernel time outside of the measured range."""
     timeline: Timeline
 
     @property
     def measured(self) -> Seconds | None:
-        """The slowest rank's measured step, if all were measured."""
+        """The slowest rank's measured step in seconds; None unless all were measured."""
         times = [rank.measured for rank in self.ranks if rank.measured is not None]
         return max(times) if len(times) == len(self.ranks) else None
 
 
 def predict(path: str | Path, hardware: str | Path) -> Prediction:
-    """Predict a step from the execution traces of all ranks of a job.
+    """Return the predicted step of a job, from the execution traces of all its ranks.
 
     Raises
     ------
@@ -103,18 +103,18 @@ def predict_documents(
     hardware: str,
     machine_of: Callable[[int], TargetMachine],
 ) -> Prediction:
-    """Predict a step from documents that were read, on the machine of so many ranks.
+    """Return the step predicted from documents, on a machine with as many ranks.
 
     Parameters
     ----------
     documents
         Execution traces, and profiler traces beside them, with their names.
     source
-        What errors call them.
+        The documents' name in errors.
     hardware
-        What the machine is called.
+        The machine's name.
     machine_of
-        Makes the machine that a number of ranks run on.
+        Makes the machine of a number of ranks.
 
     """
     traces = operator_traces(documents, source)
@@ -143,10 +143,10 @@ def predict_documents(
 
 
 def _refuse_fbgemm(works: Sequence[RankWork], source: str) -> None:
-    """Refuse traces with FBGEMM's lookups: an execution trace lacks what their time depends on.
+    """Raise if traces have FBGEMM's lookups, whose time depends on data that traces lack.
 
-    It has the ids' number, but not how often they repeat, nor the tables' widths and rows apart. By
-    the bytes of their tensors alone a step of DLRM on 8 V100s was predicted 70% too short.
+    They have the number of ids, but neither how often ids repeat nor the tables' widths and rows.
+    By the bytes of tensors alone, a step of DLRM on 8 V100s was predicted 70% too short.
     """
     names = {item.name for work in works for item in work.items if item.name}
     lookups = sorted(name for name in names if _FBGEMM_LOOKUP.match(name))
@@ -188,7 +188,7 @@ def _rank_step(
 
 
 def _own_time(timeline: Timeline, rank: int) -> Seconds:
-    """Return the time between the ends of one rank's last two steps."""
+    """Return the seconds between the ends of one rank's last two steps."""
     last = timeline.graph.num_steps - 1
     ends = dict.fromkeys(range(last + 1), 0.0)
     for node, end in zip(timeline.graph.nodes, timeline.ends, strict=True):

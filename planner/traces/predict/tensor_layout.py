@@ -1,4 +1,4 @@
-"""In how many contiguous runs an elementwise operator goes over its tensors."""
+"""Counting the contiguous runs in which an elementwise operator goes over its tensors."""
 
 from collections.abc import Sequence
 from math import prod
@@ -7,10 +7,10 @@ from planner.traces.predict.operator_trace import Tensor
 
 
 def num_runs(tensors: Sequence[Tensor]) -> tuple[int, bool]:
-    """Return the number of inner loops over memory, and whether some step over elements.
+    """Return the number of inner loops over memory, and whether some stride over elements.
 
-    Neighbouring dimensions that all tensors can walk as one are one, as in PyTorch's
-    ``TensorIterator``. What is left innermost is a run; the others repeat it. A run in which
+    Neighbouring dimensions that all tensors can walk as one are merged, as in PyTorch's
+    ``TensorIterator``. The innermost dimension left is a run; the others repeat it. A run in which
     a tensor does not go from element to element (and is not one repeated value) is strided.
     """
     largest = max(tensors, key=lambda tensor: tensor.num_elements, default=None)
@@ -39,7 +39,7 @@ def _fits(shape: Sequence[int], into: Sequence[int]) -> bool:
 
 
 def _broadcast(tensor: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return a tensor's strides over a larger shape: 0 where it is repeated."""
+    """Return a tensor's strides over a larger shape: 0 in dimensions that it is repeated in."""
     missing = len(shape) - len(tensor.shape)
     own = zip(tensor.shape, tensor.strides, strict=True)
     repeated = (0 if size == 1 else stride for size, stride in own)

@@ -1,7 +1,7 @@
-"""From the work of all ranks to an execution graph, for whatever machine times and orders it.
+"""Making an execution graph of the work of all ranks, for any machine.
 
-A machine says how long kernels take, and writes the nodes of one rank's step. What is the same on
-all of them is here: timing every kernel once, repeating the step, numbering collectives.
+A machine times kernels and adds the nodes of one rank's step. The rest is here: timing every kernel
+once, repeating the step, numbering collectives.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from planner.traces.predict.operator_trace import OperatorTrace
 from planner.traces.predict.walk import HostCounts, RankWork, TracedWork, TracedWorkKind, rank_work
 
 NUM_REPEATS = 3
-"""How often the step is repeated in a graph: the last time is the steady state."""
+"""How often the step is repeated in a graph, so that the last one is in the steady state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +28,11 @@ class Timed:
     call: KernelCall
     estimate: Estimate
     known: bool
-    """Whether a model knows the operator; else its time is a guess from its bytes."""
+    """Whether a model knows the operator; else the time is estimated from bytes."""
 
 
 class Timer:
-    """Times kernels by a model, and by their bytes where it does not know them."""
+    """Times kernels by a model, or by their bytes if it does not know them."""
 
     def __init__(self, model: KernelModel, floor: Seconds, bandwidth: BytesPerSecond) -> None:
         self._model = model
@@ -40,7 +40,7 @@ class Timer:
         self._bandwidth = bandwidth
 
     def time(self, call: KernelCall) -> Timed:
-        """Return the time of a kernel."""
+        """Return a kernel with its time."""
         estimate = self._model.kernel(call)
         if estimate is not None:
             return Timed(call=call, estimate=estimate, known=True)
@@ -57,13 +57,13 @@ class Item(NamedTuple):
 
     work: TracedWork
     kernel: Timed | None
-    """How long the kernel takes, where the item is one."""
+    """The timed kernel, if the item is one."""
     collective: int
-    """The number of the collective that it is, or of the next one."""
+    """Number of the collective that it is, or of the next one."""
 
 
 class Nodes(list[Node]):
-    """The nodes of a graph while they are made."""
+    """The nodes of a graph while it is made."""
 
     def add(self, node: Node) -> int:
         """Append a node, and return its number."""
@@ -72,15 +72,15 @@ class Nodes(list[Node]):
 
 
 class RankWriter(Protocol):
-    """Writes the nodes of one rank, step by step."""
+    """Adds the nodes of one rank, step by step."""
 
     def write(self, items: Sequence[Item], after: HostCounts, step: int) -> None:
-        """Write one step; ``after`` is what the host does behind the last item."""
+        """Add the nodes of one step; ``after`` is what the host does after the last item."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetMachine:
-    """What a step is predicted for."""
+    """The machine that a step is predicted for."""
 
     timer: Timer
     writer: Callable[[int, Nodes], RankWriter]
@@ -90,14 +90,14 @@ class TargetMachine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedGraph:
-    """A graph, and the kernels of one step of all ranks in it."""
+    """A graph, with the kernels of one step of all ranks."""
 
     graph: ExecutionGraph
     kernels: Sequence[Timed]
 
 
 def timed_graph(works: Sequence[RankWork], machine: TargetMachine) -> TimedGraph:
-    """Return the graph of some repeats of a step."""
+    """Return the graph of ``NUM_REPEATS`` steps of all ranks' work."""
     timed = [
         [None if item.call is None else machine.timer.time(item.call) for item in work.items]
         for work in works
@@ -123,7 +123,7 @@ def _items(work: RankWork, kernels: Sequence[Timed | None], step: int) -> list[I
 
 
 def work_of_step(traces: Sequence[OperatorTrace], source: str) -> list[RankWork]:
-    """Return what every rank does in the last step of its trace.
+    """Return the work of every rank in the last step of its trace.
 
     Raises
     ------

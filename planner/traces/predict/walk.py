@@ -1,7 +1,7 @@
-"""The work in a trace, in the order of its calls: kernels, collectives, waits, and host time.
+"""The work in a trace, in the order of calls: kernels, collectives, waits, and host time.
 
-The walk stops at operators that have a model of their own (what they call inside is part of
-it), counts what only the host does, and keeps as unknown what no model covers.
+The walk does not go into operators that have a model of their own, counts work of the host alone,
+and keeps operators that no model knows as unknown.
 """
 
 import re
@@ -28,10 +28,12 @@ _FUNCTION = "autograd::engine::evaluate_function"
 _QUIET_FUNCTION = re.compile(r"\w*Backward\d*$|torch::autograd::(AccumulateGrad|GraphRoot)$")
 """Functions of autograd that call operators for all they compute."""
 _FROM_BUCKET = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
-"""DistributedDataParallel has waited for its buckets when it copies gradients out of them."""
+"""Operator that copies gradients out of buckets, once DistributedDataParallel has waited for
+them."""
 _OPTIMIZER = "Optimizer.step"
 _INSIDE_COLLECTIVES = ("gloo:", "nccl:", "record_param_comms")
-"""What ``c10d::`` operators record inside; the recorder does not always know that they did."""
+"""Beginnings of operators inside ``c10d::`` ones; the recorder does not always know that they
+are."""
 _COLLECTIVES: Mapping[str, CollectiveOp] = {
     "allreduce": CollectiveOp.ALL_REDUCE,
     "broadcast": CollectiveOp.ALL_REDUCE,
@@ -39,12 +41,13 @@ _COLLECTIVES: Mapping[str, CollectiveOp] = {
     "allgather": CollectiveOp.ALL_GATHER,
     "alltoall": CollectiveOp.ALL_TO_ALL,
 }
-"""What ``c10d::`` operators start; a broadcast is charged as an all-reduce, for want of curves."""
+"""Collectives by ``c10d::`` operator; a broadcast is timed as an all-reduce, as it has no
+curves."""
 _STAGES: Mapping[CollectiveOp, Stage] = {op: Stage(op.value) for op in CollectiveOp}
 
 
 class TracedWorkKind(StrEnum):
-    """What an item of work is."""
+    """Kinds of work items."""
 
     KERNEL = "kernel"
     COLLECTIVE = "collective"
@@ -54,7 +57,7 @@ class TracedWorkKind(StrEnum):
 
 @dataclass(slots=True)
 class HostCounts:
-    """What the host does besides kernels."""
+    """How often the host does each kind of work besides kernels."""
 
     python_calls: int = 0
     """Operators called from Python."""
@@ -70,7 +73,7 @@ class HostCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedWork:
-    """One item, and what the host did since the one before."""
+    """One item of work, and what the host did since the one before."""
 
     kind: TracedWorkKind
     name: str
@@ -81,12 +84,12 @@ class TracedWork:
     collective: CollectiveOp | None = None
     num_bytes: Bytes = 0.0
     blocking: bool = False
-    """Whether the host waits at once for the collective that it is."""
+    """Whether it is a collective that the host waits for at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankWork:
-    """What one rank does in one step."""
+    """The work of one rank in one step."""
 
     items: Sequence[TracedWork]
     after: HostCounts
@@ -99,10 +102,10 @@ def rank_work(ops: Sequence[TraceOp]) -> RankWork:
 
 
 def _mended(ops: Sequence[TraceOp]) -> list[TraceOp]:
-    """Return the operators with the optimizer outside of backward.
+    """Return the operators with the optimizer's outside of backward.
 
-    Where a gradient's hook starts a collective, the recorder can miss the end of that function
-    of autograd, and takes what follows backward for a part of it (PyTorch 2.13 on CPU).
+    If a gradient's hook starts a collective, the recorder can miss the end of that function of
+    autograd, and takes what follows backward for a part of it (PyTorch 2.13 on CPU).
     """
     mended = []
     functions = {op.id for op in ops if op.name.startswith(_FUNCTION)}
@@ -132,15 +135,15 @@ class _Context:
 
 
 class _Memory:
-    """What was touched when: caches hold what was touched last."""
+    """Bytes touched since the last use of each storage: caches hold what was touched last."""
 
     def __init__(self) -> None:
         self._touched: Bytes = 0.0
         self._last: dict[int, Bytes] = {}
-        """Bytes touched in all up to the last use, by storage."""
+        """Bytes touched in all until the last use, by storage."""
 
     def after(self, op: TraceOp, call: KernelCall) -> KernelCall:
-        """Return a call with the reuse of what it reads, and note what it touches."""
+        """Return a call with the reuse of its inputs, and note what it touches."""
         reads = [t for t in op.inputs if t.num_elements > 1]
         known = {t.storage for t in reads}
         makes = [t for t in op.outputs if t.num_elements > 1 and t.storage not in known]
@@ -184,7 +187,7 @@ class _Walk:
         return RankWork(items=self.items, after=self.counts)
 
     def _before(self, index: int, op: TraceOp, context: _Context) -> None:
-        """Wait for what backward started, where DistributedDataParallel does."""
+        """Add a wait for the collectives of backward, where DistributedDataParallel waits."""
         over = index > self.last_function and not context.backward
         if self.pending and not context.hidden and (op.name == _FROM_BUCKET or over):
             self._add(TracedWorkKind.WAIT, "end of backward", context)
@@ -213,7 +216,7 @@ class _Walk:
             self.counts.dispatches += 1
 
     def _is_unknown(self, op: TraceOp) -> bool:
-        """Whether an operator works on tensors, and neither it nor what it calls is known."""
+        """Return whether an operator works on tensors and no model knows it or what it calls."""
         if op.id in self.known or is_metadata(op.name) or not (op.inputs or op.outputs):
             return False
         if op.name.startswith(_INSIDE_COLLECTIVES):
@@ -263,7 +266,7 @@ class _Walk:
         self.counts = HostCounts()
 
     def _inside(self, op: TraceOp, context: _Context) -> _Context:
-        """Return the context of what an operator calls."""
+        """Return the context of operators that an operator calls."""
         modelled = kernel_call(op) is not None and not descends(op.name)
         started = _collective(op) is not None
         unknown = self._is_unknown(op)
@@ -283,7 +286,7 @@ def _children(ops: Sequence[TraceOp]) -> Mapping[int, Sequence[int]]:
 
 
 def _with_known_work(ops: Sequence[TraceOp]) -> set[int]:
-    """Return operators that a model knows, or that call one it knows."""
+    """Return numbers of operators that a model knows, or that call one it knows."""
     parents = {op.id: op.parent for op in ops}
     found: set[int] = set()
     for op in ops:
@@ -297,10 +300,9 @@ def _with_known_work(ops: Sequence[TraceOp]) -> set[int]:
 
 
 def _with_work_of_their_own(ops: Sequence[TraceOp]) -> set[int]:
-    """Return operators no model knows that make a tensor which nothing that they call makes.
+    """Return numbers of unknown operators that make a tensor which no operator inside makes.
 
-    Kernels that they launch by themselves make it, such as those of a recurrent layer: of what it
-    calls, some prepares weights, and the rest makes room for the results.
+    Kernels that they launch by themselves make it, such as those of a recurrent layer.
     """
     parents = {op.id: op.parent for op in ops}
     made: dict[int, set[int | None]] = defaultdict(set)

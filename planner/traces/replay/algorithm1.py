@@ -17,7 +17,7 @@ from enum import StrEnum
 from costmodel.base.units import US, Seconds
 
 _KERNEL_GAP: Seconds = 1 * US
-"""Between two queued kernels of a stream, as printed in Algorithm 1."""
+"""Seconds between two queued kernels of a stream, as printed in Algorithm 1."""
 
 
 class Stream(StrEnum):
@@ -33,13 +33,14 @@ class Launch:
 
     stream: Stream
     seconds: Seconds
-    """T_k; of a collective, once all ranks have joined."""
+    """T_k; of a collective, from when all ranks have joined."""
     call_time: Seconds = 0.0
     """T4: the launch call."""
     gap: Seconds = 0.0
     """T5: host time until the operator's next launch."""
     collective: int | None = None
-    """Launches of one number, one on each member rank, are one collective."""
+    """Number of the collective; the launches of one number, one on each member rank, are one
+    collective."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ class Operator:
 
     name: str
     before: Seconds = 0.0
-    """T1: host time since the operator before."""
+    """T1: host time since the previous operator."""
     lead: Seconds = 0.0
     """T2: until the first launch."""
     tail: Seconds = 0.0
@@ -60,14 +61,14 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTimes:
-    """What Algorithm 1 says about one rank."""
+    """When the host and both streams of one rank have finished each operator."""
 
     ends: Sequence[Seconds]
-    """When the host and both streams are done with every operator so far."""
+    """(host, stream, stream) in seconds, after every operator."""
 
     @property
     def end(self) -> Seconds:
-        """When all is done."""
+        """Return when everything has ended, in seconds."""
         return self.ends[-1] if self.ends else 0.0
 
 
@@ -119,7 +120,7 @@ def _group_sizes(ranks: Sequence[Sequence[Operator]]) -> dict[int, int]:
 def _completed(
     arrived: dict[int, tuple[int, Seconds]], size: dict[int, int]
 ) -> list[tuple[int, Seconds | None]]:
-    """Return the ranks whose collective is complete, and when it ends."""
+    """Return the ranks that have joined a complete collective, each with its end."""
     members: dict[int, list[int]] = {}
     for rank, (number, _) in arrived.items():
         members.setdefault(number, []).append(rank)
@@ -134,7 +135,7 @@ def _completed(
 def _walk(
     operators: Sequence[Operator],
 ) -> Generator[tuple[int, Seconds], Seconds | None, RankTimes]:
-    """Walk one rank; yield every collective with its own end, be sent the common one."""
+    """Walk one rank: yield (collective, own end), receive the end common to all ranks."""
     cpu = 0.0
     streams = dict.fromkeys(Stream, 0.0)
     ends = []

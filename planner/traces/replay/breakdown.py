@@ -1,4 +1,4 @@
-"""Where a replayed run's time goes: per rank and stream, and on the critical path."""
+"""Where a replayed run's time goes, by rank and stream, and on the critical path."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -22,15 +22,15 @@ _COLLECTIVES = (
 
 
 class Limit(StrEnum):
-    """What would have to be faster for a part of the critical path to be shorter."""
+    """What limits a part of the critical path."""
 
     CPU = "CPU"
     GPU = "GPU"
     NETWORK = "network"
 
 
-def bound(category: Category) -> Limit:
-    """Return what bounds the work of a category."""
+def limit_of(category: Category) -> Limit:
+    """Return what limits the work of a category."""
     if category is Category.HOST:
         return Limit.CPU
     return Limit.NETWORK if category in _COLLECTIVES else Limit.GPU
@@ -38,28 +38,28 @@ def bound(category: Category) -> Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamUse:
-    """What one stream of one rank does from the first event of the run to the last."""
+    """Seconds of one stream of one rank by kind of work, over the whole run."""
 
     rank: int
     stream: str
     busy: Mapping[Category, Seconds]
-    """By category; of collectives only what they take once all ranks have joined."""
+    """By category; of collectives only the time after all ranks have joined."""
     waiting: Seconds
-    """Collectives that wait for other ranks to join."""
+    """Seconds in which collectives wait for other ranks to join."""
     idle: Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommunicationTimes:
-    """How one rank's collectives meet its compute stream."""
+    """Overlap of one rank's collectives with its other work."""
 
     rank: int
     hidden: Seconds
-    """Communicating while some other stream computes."""
+    """Seconds in which it communicates while another stream computes."""
     exposed: Seconds
-    """Communicating while nothing computes."""
+    """Seconds in which it communicates while nothing computes."""
     waiting: Seconds
-    """Waiting for other ranks in at least one collective."""
+    """Seconds in which at least one collective waits for other ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,20 +83,20 @@ class Stretch:
     resource: str
     category: Category
     longest: str
-    """Name of the node that takes most of it; the host's have that of the call they lead to."""
+    """Name of the node that takes most of it; for the host, of the call that it leads to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breakdown:
-    """Where the time goes."""
+    """Where a run's time goes."""
 
     streams: Sequence[StreamUse]
     communication: Sequence[CommunicationTimes]
     path: Sequence[PathPart]
-    """Critical path of the last step, longest first."""
+    """The last step's critical path by category, longest first."""
     path_time: Seconds
     stretches: Sequence[Stretch]
-    """The same in the order of time."""
+    """The last step's critical path in the order of time."""
 
     @property
     def host_bound(self) -> float:
@@ -108,12 +108,12 @@ class Breakdown:
         """The shares of the critical path by what bounds it, largest first."""
         shares: dict[Limit, float] = defaultdict(float)
         for part in self.path:
-            shares[bound(part.category)] += part.seconds / self.path_time
+            shares[limit_of(part.category)] += part.seconds / self.path_time
         return dict(sorted(shares.items(), key=lambda share: -share[1]))
 
 
 def breakdown(timeline: Timeline) -> Breakdown:
-    """Read the breakdown off a timed graph."""
+    """Return the breakdown of a timed graph."""
     ranks = range(timeline.graph.world_size)
     by_rank: dict[int, list[int]] = defaultdict(list)
     for index, node in enumerate(timeline.graph.nodes):
@@ -171,7 +171,7 @@ def _communication(timeline: Timeline, rank: int, nodes: Sequence[int]) -> Commu
 
 
 def union(spans: Sequence[tuple[Seconds, Seconds]]) -> list[tuple[Seconds, Seconds]]:
-    """Return stretches of time without overlaps, in order."""
+    """Return spans of time merged where they overlap, in order."""
     merged: list[tuple[Seconds, Seconds]] = []
     for start, end in sorted(spans):
         if merged and start <= merged[-1][1]:
@@ -184,7 +184,7 @@ def union(spans: Sequence[tuple[Seconds, Seconds]]) -> list[tuple[Seconds, Secon
 def _overlap(
     first: Sequence[tuple[Seconds, Seconds]], second: Sequence[tuple[Seconds, Seconds]]
 ) -> Seconds:
-    """Return how long both run; each is sorted and without overlaps of its own."""
+    """Return the seconds in which both run; each is sorted and without overlaps of its own."""
     total, i, j = 0.0, 0, 0
     while i < len(first) and j < len(second):
         total += max(0.0, min(first[i][1], second[j][1]) - max(first[i][0], second[j][0]))

@@ -1,4 +1,4 @@
-"""Which kernels leave no room for others on the GPU, and which streams get in all the same."""
+"""Which kernels leave no room for others on the GPU, and which streams have priority."""
 
 from collections import defaultdict
 
@@ -12,7 +12,7 @@ capabilities)."""
 _LONG: Seconds = 100 * US
 _NEAR: Seconds = 10 * US
 _ENOUGH = 8
-"""Starts that a verdict on a stream needs."""
+"""Number of kernel starts that are needed to judge a stream."""
 
 
 def fills_gpu(activity: Activity) -> float:

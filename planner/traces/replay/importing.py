@@ -1,4 +1,4 @@
-"""From the profiler traces of a job to an execution graph, the type plans are synthesized to."""
+"""Turning the profiler traces of a job into an execution graph, as plans are simulated."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,42 +18,42 @@ from planner.traces.trace_files import read_documents
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitCounts:
-    """How the edges between streams were found."""
+    """Number of edges between streams by how they were found."""
 
     recorded: int
-    """By the profiler, or by the sequence numbers of execution traces."""
+    """By the profiler, or from the sequence numbers of execution traces."""
     inferred: int
-    """From the order of calls and from what had ended when the waiting kernel started."""
+    """From the order of calls, and from what had ended when the waiting kernel started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedRun:
-    """A profiled run as an execution graph, and what was measured."""
+    """A profiled run as an execution graph, with its measured times."""
 
     graph: ExecutionGraph
     operators: Sequence[RankOperators]
-    """The same run as Algorithm 1 sees it, by rank."""
+    """The operators of the same run for Algorithm 1, by rank."""
     marks: Sequence[StepMark]
     makespan: Seconds
-    """From the first event of any rank to the last."""
+    """Seconds from the first event of any rank to the last."""
     measured: Sequence[tuple[Seconds, Seconds]]
     """Start and end of every node, as profiled."""
     waits: WaitCounts
     wait_edges: Sequence[WaitEdge]
-    """Which of the graph's edges between streams were recorded, and which inferred."""
+    """The graph's edges between streams, recorded or inferred."""
     num_pinned: int
-    """Device nodes launched before the trace began that start when they did."""
+    """Number of device nodes launched before the trace began, which start when they did."""
     sizes_known: bool
-    """Whether every collective's message size is recorded."""
+    """Whether the message size of every collective is recorded."""
     notes: Sequence[str] = ()
 
 
 def load_run(
     path: str | Path, execution: str | Path | None = None, cycle: int | None = None
 ) -> ImportedRun:
-    """Import the traces of all ranks; execution traces beside them are used.
+    """Return the traces of all ranks as a run; execution traces beside them are used.
 
-    Of several cycles of the profiler this is one (``rank_traces``).
+    Of several cycles of the profiler one is imported (``rank_traces``).
 
     Raises
     ------
@@ -68,7 +68,7 @@ def load_run(
 
 
 def import_run(traces: Sequence[RankTrace], source: str, links: Links | None = None) -> ImportedRun:
-    """Build the graph of all ranks.
+    """Return the run of all ranks' traces, with its graph.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def import_run(traces: Sequence[RankTrace], source: str, links: Links | None = N
 
 
 def _lacking(traces: Sequence[RankTrace]) -> Iterator[str]:
-    """Say what is not in the traces of some ranks, or is left out, and so not in the run."""
+    """Yield what the traces of some ranks lack, so that the run lacks it, too."""
     cycles = max(trace.num_cycles for trace in traces)
     if cycles > 1:
         which = f"cycle {traces[0].cycle} of the {cycles} that the job was profiled in"

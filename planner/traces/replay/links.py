@@ -1,4 +1,4 @@
-"""What was recorded about single collectives: their message sizes, and who waits for which."""
+"""Recorded facts about single collectives: message sizes, and which wait for which."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ _ELEMENT_BYTES = {
     "Float": 4, "Half": 2, "BFloat16": 2, "Double": 8, "Int": 4, "Long": 8, "Byte": 1, "Char": 1,
     "Bool": 1, "Short": 2,
 }  # fmt: skip
-"""PyTorch's names of types, as profilers write them beside collectives."""
+"""Bytes of an element by PyTorch's name of its type, as profilers write it."""
 
 Key = tuple[int, int]
 
@@ -29,11 +29,11 @@ class Links:
     """What a stream waits for, by rank and correlation of the call: index of a collective's
     activity, or None if it started before the trace."""
     notes: Sequence[str] = ()
-    """Why some execution traces were of no use."""
+    """Why some execution traces could not be used."""
 
 
 def link(traces: Sequence[RankTrace], executions: Sequence[ExecutionTrace]) -> Links:
-    """Join profiler traces with execution traces of the same steps."""
+    """Return what execution traces and profiler traces of the same steps record together."""
     num_bytes = {
         (trace.rank, index): size
         for trace in traces
@@ -43,7 +43,7 @@ def link(traces: Sequence[RankTrace], executions: Sequence[ExecutionTrace]) -> L
     waits: dict[Key, int | None] = {}
     notes = []
     for trace in traces:
-        execution = _of_rank(trace, executions)
+        execution = _execution_of(trace, executions)
         if execution is None:
             continue
         scopes = [scope for scope in trace.scopes if scope.name == _COMMUNICATION]
@@ -60,8 +60,8 @@ def link(traces: Sequence[RankTrace], executions: Sequence[ExecutionTrace]) -> L
     return Links(num_bytes=num_bytes, waits=waits, notes=notes)
 
 
-def _of_rank(trace: RankTrace, executions: Sequence[ExecutionTrace]) -> ExecutionTrace | None:
-    """Return a rank's execution trace: the same process, or the same number in the name."""
+def _execution_of(trace: RankTrace, executions: Sequence[ExecutionTrace]) -> ExecutionTrace | None:
+    """Return a rank's execution trace: of the same process, or with the same number in its name."""
     same = [e for e in executions if e.pid is not None and e.pid == trace.pid]
     if len(same) != 1:
         same = [e for e in executions if e.number == trace.rank]
@@ -101,7 +101,7 @@ def _enclosing(call: Call, scopes: Sequence[Scope], starts: Sequence[float]) -> 
 
 
 def _recorded_bytes(activity: Activity) -> Bytes:
-    """Return the message size newer profilers record, or 0."""
+    """Return the message size that newer profilers record; 0: not recorded."""
     width = _ELEMENT_BYTES.get(str(activity.args.get("dtype")), 0)
     counts = [activity.args.get(key) for key in ("In msg nelems", "Out msg nelems")]
     return float(width * max((n for n in counts if isinstance(n, int)), default=0))

@@ -1,7 +1,7 @@
-"""Which collective kernels of different ranks are one collective, and how long it truly took.
+"""Matching the collective kernels of different ranks, and the time of each collective.
 
-A rank's profiled duration contains the wait for its peers. What a collective takes once all are
-there is its end minus the latest start.
+A rank's profiled duration contains the wait for its peers. The collective's own time is its end
+minus the latest start.
 """
 
 from collections import defaultdict
@@ -22,8 +22,8 @@ _STAGES = (
     ("alltoall", Stage.ALL_TO_ALL),
 )
 _TOLERANCE: Seconds = 1 * MS
-"""A collective cannot end on one rank before another starts it, but for the error of the clocks:
-GPU time stamps of the V100 runs are wrong by up to 0.1 ms."""
+"""Error of the clocks: a collective cannot end on one rank earlier than another starts it. GPU time
+stamps of the V100 runs are off by up to 0.1 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,16 @@ Key = tuple[int, int]
 
 
 def collective_stage(name: str) -> Stage:
-    """Return what a communication kernel does; point-to-point kernels are all-to-alls."""
+    """Return the stage of a communication kernel; point-to-point kernels count as all-to-alls."""
     plain = name.lower().replace("_", "")
     return next((stage for part, stage in _STAGES if part in plain), Stage.ALL_REDUCE)
 
 
 def match_collectives(traces: Sequence[RankTrace], source: str) -> Mapping[Key, Member]:
-    """Match the collectives of all ranks, group by group, in the order of their streams.
+    """Return the member of a collective that each activity is, by rank and activity.
 
-    Ranks begin recording at different moments, so the last ones are matched first; those that
-    only some ranks recorded, at the beginning, belong to no collective.
+    Ranks begin to record at different moments, so the last collectives are matched first; those
+    that only some ranks recorded, at the beginning, belong to no collective.
 
     Raises
     ------
@@ -81,8 +81,8 @@ _Sequence = Sequence[tuple[Key, Activity]]
 def _groups(traces: Sequence[RankTrace]) -> Mapping[object, Mapping[int, _Sequence]]:
     """Return the collectives of every process group, by rank, in the order of their starts.
 
-    Newer profilers record the group. Older ones do not: there it is the how-manieth stream that
-    runs collectives.
+    Newer profilers record the group. Older ones do not: there it is the rank of the stream among
+    those that run collectives.
     """
     groups: dict[object, dict[int, list[tuple[Key, Activity]]]] = defaultdict(dict)
     for trace in traces:
@@ -116,7 +116,7 @@ def _aligned(
 
 
 def _together(members: _Sequence) -> bool:
-    """Whether kernels of different ranks can be one collective: same kind, and overlapping."""
+    """Return whether kernels of different ranks can be one collective: same kind, overlapping."""
     alike = len({_kind(activity) for _, activity in members}) == 1
     last_start = max(activity.start for _, activity in members)
     first_end = min(activity.end for _, activity in members)

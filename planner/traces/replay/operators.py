@@ -13,11 +13,11 @@ from planner.traces.replay.matching import Key, Member
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankOperators:
-    """The operators of one rank, and between which its steps are."""
+    """The operators of one rank, and where its steps begin and end."""
 
     operators: Sequence[Operator]
     steps: Mapping[int, tuple[int, int]]
-    """Profiler's number of a step: index of the operators that mark its begin and end."""
+    """Indices of the operators at begin and end of a step, by the profiler's number."""
 
 
 def rank_operators(
@@ -25,12 +25,12 @@ def rank_operators(
     members: Mapping[Key, Member],
     blocked: Sequence[tuple[Seconds, Seconds]] = (),
 ) -> RankOperators:
-    """Cut a rank's host time into its outermost operators, over all threads in one order.
+    """Return a rank's outermost operators, over all threads in one order.
 
-    Host overheads are what the host does itself. The time in which it is blocked by the device,
-    given by start and end, is not an overhead: with it, host time would be the measured time.
+    Host overheads are the host's own work. Time in which the device blocks it (``blocked``, start
+    and end) is left out: with it, host time would be the measured time.
     """
-    trace = _without(trace, blocked)
+    trace = _without_blocked(trace, blocked)
     launched = {activity.correlation: i for i, activity in enumerate(trace.activities)}
     result = [_before_the_trace(trace, members)]
     steps: dict[int, tuple[int, int]] = {}
@@ -63,7 +63,7 @@ class _Span:
 
 
 def _spans(trace: RankTrace) -> Iterator[_Span]:
-    """Yield outermost operators; calls outside of any are operators of their own."""
+    """Yield outermost operators; a call outside of any is an operator of its own."""
     current: dict[int, _Span] = {}
     outermost: list[_Span] = []
     events: list[tuple[Seconds, int, Scope | Call]] = [(c.start, 1, c) for c in trace.calls]
@@ -120,7 +120,7 @@ def _launch(trace: RankTrace, index: int, members: Mapping[Key, Member]) -> Laun
     )
 
 
-def _without(trace: RankTrace, blocked: Sequence[tuple[Seconds, Seconds]]) -> RankTrace:
+def _without_blocked(trace: RankTrace, blocked: Sequence[tuple[Seconds, Seconds]]) -> RankTrace:
     """Return a trace whose host clock stands still while the host is blocked."""
     starts = [start for start, _ in blocked]
     passed = [0.0]
@@ -143,7 +143,7 @@ def _without(trace: RankTrace, blocked: Sequence[tuple[Seconds, Seconds]]) -> Ra
 
 
 def _before_the_trace(trace: RankTrace, members: Mapping[Key, Member]) -> Operator:
-    """Return what was launched before the trace began, at no cost to its host."""
+    """Return an operator that launches what was launched before the trace, in no host time."""
     calls = {call.correlation for call in trace.calls}
     earlier = [i for i, a in enumerate(trace.activities) if a.correlation not in calls]
     launches = tuple(_launch(trace, index, members) for index in earlier)

@@ -1,4 +1,4 @@
-"""What a replay tells: the tables of its text and page, and JSON (SI, the unit in the key)."""
+"""Columns of a replay's tables, and its JSON with SI units, the unit in the key."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from planner.traces.replay.breakdown import (
     PathPart,
     StreamUse,
     Stretch,
-    bound,
+    limit_of,
 )
 from planner.traces.replay.importing import ImportedRun
 from planner.traces.replay.modes import Replay, StepTime
@@ -34,7 +34,7 @@ _NAME_WIDTH = 36
 
 
 def step_columns(longest: Seconds = 0.0) -> list[Column[StepTime]]:
-    """Return the columns of steps beside measured ones."""
+    """Return the columns of steps beside measured ones, in the unit of the longest."""
     return [
         Column("Step", lambda step: step.step, NUMBER, key="step"),
         Column("Rank", lambda step: step.rank, NUMBER, key="rank"),
@@ -51,7 +51,7 @@ def path_columns(total: Seconds) -> list[Column[PathPart]]:
         Column("", lambda part: part.seconds, TIME, key="time_s"),
         Column("", lambda part: part.seconds / total, SHARE),
         Column("", lambda part: part.rank, "rank {}".format, key="rank"),
-        Column("", lambda part: bound(part.category), "by {}".format, key="bound_by"),
+        Column("", lambda part: limit_of(part.category), "by {}".format, key="bound_by"),
     ]
 
 
@@ -61,11 +61,11 @@ STRETCH_COLUMNS: list[Column[Stretch]] = [
     Column("Rank", lambda part: part.rank, NUMBER, key="rank"),
     Column("Where", lambda part: part.resource, key="resource", in_text=False),
     Column("What", lambda part: part.category, key="category"),
-    Column("Bound by", lambda part: bound(part.category), key="bound_by"),
+    Column("Bound by", lambda part: limit_of(part.category), key="bound_by"),
     Column("Most of it in", lambda part: printable(part.longest)[:_NAME_WIDTH], page=""),
     Column("Most of it in", lambda part: part.longest, key="longest", in_text=False, prose=True),
 ]
-"""Those of the critical path in order."""
+"""Columns of the critical path in order of time."""
 _SECONDS = {name: f"{name}_s" for name in ("busy", "waiting", "idle", "hidden", "exposed")}
 _KEYS: Keys = {StreamUse: _SECONDS, CommunicationTimes: _SECONDS}
 

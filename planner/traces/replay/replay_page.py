@@ -1,4 +1,4 @@
-"""A replay as a page: steps beside measured ones, streams, timeline, critical path, what-ifs."""
+"""A replay as a page: steps, streams, timeline, critical path, what-ifs."""
 
 from collections.abc import Iterator
 
@@ -16,8 +16,8 @@ from planner.traces.replay.replay_report import ReplayReport
 
 MOST_RANKS = 8
 LEAST_SHARE = 2e-4
-"""Work shorter than this share of the step is not on the timeline: it would be no pixel wide, and
-recorded steps have ten thousands of such kernels and calls."""
+"""Smallest share of the step that is drawn on the timeline, less than a pixel: recorded steps have
+ten thousands of shorter kernels and calls."""
 _COLORS = {
     Category.EMBEDDING_FORWARD: "#4e79a7",
     Category.EMBEDDING_BACKWARD: "#1f4e79",
@@ -31,11 +31,11 @@ _COLORS = {
     Category.HOST: "#79706e",
     WAITING: "#e15759",
 }
-"""As the pages of plans have them."""
+"""Colors of categories, as on the pages of plans."""
 
 
 def replay_page(report: ReplayReport) -> str:
-    """Return the page.
+    """Return the page of a replay.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A replay with its explanation and its what-if questions: what the command shows."""
+"""A replay with its breakdown and its what-if questions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from planner.traces.replay.what_if import what_if
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A what-if question, answered."""
+    """A what-if question with its answer."""
 
     change: str
     replay: Replay
@@ -28,7 +28,7 @@ class ReplayReport:
     run: ImportedRun
     replay: Replay
     breakdown: Breakdown | None
-    """Where the time goes, in the graph mode."""
+    """Where the time goes; None except in the graph mode."""
     answers: Sequence[Answer]
 
 
@@ -40,7 +40,7 @@ def replay_report(
     questions: Sequence[str] = (),
     cycle: int | None = None,
 ) -> ReplayReport:
-    """Import traces, replay them, and answer what-if questions about them.
+    """Return the replay of traces, with answers to what-if questions.
 
     Of several cycles of the profiler one is replayed, by default the last.
 

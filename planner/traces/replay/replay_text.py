@@ -1,4 +1,4 @@
-"""A replay as text: simulated beside measured, where the time goes, and what if."""
+"""A replay as text: simulated beside measured steps, where the time goes, and what-ifs."""
 
 from collections.abc import Iterator, Sequence
 
@@ -20,7 +20,7 @@ from planner.traces.replay.replay_data import (
 from planner.traces.replay.replay_report import Answer, ReplayReport
 
 _MOST_ROWS = 24
-"""Steps and streams listed one by one."""
+"""Most steps and streams listed one by one."""
 _MOST_STRETCHES = 10
 _MAIN_STREAMS = ("compute", "collectives")
 _NAMES = {
@@ -68,7 +68,7 @@ def _share(error: float) -> str:
 
 
 def _shown_steps(replay: Replay) -> list[StepTime]:
-    """Return every step, or where there are many those that are furthest off."""
+    """Return all steps; of many, those with the largest errors."""
     steps: Sequence[StepTime] = replay.steps
     if len(steps) > _MOST_ROWS:
         steps = sorted(steps, key=lambda step: -abs(step.error))[:_MOST_ROWS]
@@ -105,7 +105,7 @@ def _breakdown_text(found: Breakdown, width: int) -> Iterator[Text]:
 
 
 def _merged(streams: Sequence[StreamUse]) -> list[StreamUse]:
-    """Return the streams with those that neither compute nor communicate added up, by rank."""
+    """Return streams; those that neither compute nor communicate are added up by rank."""
     merged = []
     for rank in sorted({use.rank for use in streams}):
         mine = [use for use in streams if use.rank == rank]

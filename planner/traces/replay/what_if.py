@@ -20,7 +20,7 @@ _SAME_WORK = "the same kernels, launches and waits in the same order"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """A change to a run, and what it takes for granted."""
+    """A changed run, and what the change assumes."""
 
     text: str
     graph: ExecutionGraph
@@ -42,7 +42,7 @@ _STAGES = tuple(stage for stage in Stage if stage is not Stage.HOST)
 
 
 def what_if(run: ImportedRun, text: str, source: str) -> WhatIf:
-    """Return the run's graph as it would be.
+    """Return the run as it would be with a change, given in words.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def what_if(run: ImportedRun, text: str, source: str) -> WhatIf:
     words = " ".join(text.split())
     if words == "balance":
         alike = "every kernel of a stage grows or shrinks by the same factor on a rank"
-        return _made(words, balanced(run.graph), "tables can be cut to any size", alike)
+        return _changed_run(words, balanced(run.graph), "tables can be cut to any size", alike)
     if words == "no host":
         words = "host x0"
     if match := _SCALE.fullmatch(words):
@@ -78,7 +78,7 @@ def _scaled(run: ImportedRun, text: str, what: str, factor: float) -> WhatIf:
             return node.stage is stage
 
     assumed = ["launch latency of the GPU stays"] if what == "host" else []
-    return _made(text, scaled(run.graph, chosen, factor), *assumed)
+    return _changed_run(text, scaled(run.graph, chosen, factor), *assumed)
 
 
 def _other_collectives(run: ImportedRun, text: str, profile: str, source: str) -> WhatIf:
@@ -95,10 +95,10 @@ def _other_collectives(run: ImportedRun, text: str, profile: str, source: str) -
         group = RankGroup(num_ranks=members, ranks_per_node=members)
         return float(collective_time(CollectiveOp(stage.value), num_bytes, group, hardware))
 
-    return _made(
+    return _changed_run(
         text, with_collectives(run.graph, time), f"all ranks in one node of {hardware.name}"
     )
 
 
-def _made(text: str, graph: ExecutionGraph, *assumptions: str) -> WhatIf:
+def _changed_run(text: str, graph: ExecutionGraph, *assumptions: str) -> WhatIf:
     return WhatIf(text=text, graph=graph, assumptions=(*assumptions, _SAME_WORK, _PINNED))
