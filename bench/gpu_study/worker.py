@@ -53,7 +53,7 @@ from planner.calibration.points import Point, point_data, point_key
 from planner.calibration.profile import MachineFacts
 from planner.calibration.ranks import Ranks, ranks_of
 from planner.calibration.records import Failure, MeasurementJournal, Record, keys, read_measurements
-from planner.calibration.session import Request, described, target_of
+from planner.calibration.session import Request, machine_of, target_of
 from planner.environment.cores import pin_to_core
 from planner.files.json_text import dump_json
 
@@ -110,7 +110,7 @@ class _Worker:
     def __init__(self, task: WorkerTask) -> None:
         self._task = task
         self.accelerator = open_accelerator(task.kind, 0, cache_bytes(task.kind, 1))
-        write_machine(task.folder, described(task.kind, Ranks(), cache_bytes(task.kind, 1)))
+        write_machine(task.folder, machine_of(task.kind, Ranks(), cache_bytes(task.kind, 1)))
         path = task.folder / MEASUREMENTS
         self._journal = MeasurementJournal(path, machine_facts(task.kind, 1, 1))
         earlier = read_measurements(path, STUDY_KINDS)

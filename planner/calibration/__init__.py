@@ -1,1 +1,1 @@
-"""Measure the machine that the planner runs on, and fit a hardware profile to it."""
+"""Measuring the machine that the planner runs on, and fitting a hardware profile to it."""

@@ -1,4 +1,4 @@
-"""The profile that gives what is not measured."""
+"""The profile that has the numbers which are not measured."""
 
 from costmodel.base.errors import InputError, Problem
 from costmodel.domain.hardware import Device, HardwareProfile
@@ -8,7 +8,7 @@ _CALLED = {Device.CPU: "a CPU", Device.CUDA: "a GPU"}
 
 
 def base_profile(hardware: str, measured: Device) -> HardwareProfile:
-    """Load a profile of the kind of device that is measured.
+    """Return a profile of the kind of device that is measured.
 
     Raises
     ------

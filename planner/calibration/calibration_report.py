@@ -1,4 +1,4 @@
-"""What a calibration says about itself: hold-out errors, warnings, the head of the profile."""
+"""The report of a calibration: hold-out errors, warnings, and the head of the profile file."""
 
 import os
 from collections.abc import Iterator
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _BUSY_SHARE = 0.25
-"""Share of the cores that others may have had in the last minute without a warning."""
+"""Share of the cores that others may use in the last minute without a warning."""
 _FOREIGN_SHARE = 0.05
-"""Share of a rank's core that others may have while it measures."""
+"""Share of a rank's core that others may use during measuring without a warning."""
 _MANY_UNSTABLE = 0.1
-"""Share of a family's points that may vary before that is said."""
+"""Share of a family's points that may be unstable without a warning."""
 
 
 def busy_remark() -> str | None:
-    """Return a warning if others have been using the machine just now."""
+    """Return a warning if others have just been using the machine; None: they have not."""
     busy, cores = busy_cores(), os.cpu_count() or 1
     if busy is None or busy < _BUSY_SHARE * cores:
         return None
@@ -39,7 +39,7 @@ def busy_remark() -> str | None:
 
 
 def remarks(result: Calibrated, outcome: Calibration) -> Iterator[str]:
-    """Yield what a user should know before trusting the profile."""
+    """Yield warnings about the profile."""
     for family, varying, total in _unstable(outcome.measured.records):
         if varying > _MANY_UNSTABLE * total:
             yield (
@@ -67,7 +67,7 @@ def remarks(result: Calibrated, outcome: Calibration) -> Iterator[str]:
 
 
 def profile_file(result: Calibrated, outcome: Calibration, name: str) -> str:
-    """Return the profile as a file: what it was measured on, then the profile."""
+    """Return the profile file's text: the machine it was measured on, then the profile."""
     facts = outcome.measured.machine
     versions = ", ".join(f"{package} {number}" for package, number in facts["versions"].items())
     points = count(len(outcome.measured.records), "point")
@@ -102,7 +102,7 @@ def summary_data(result: Calibrated, outcome: Calibration) -> dict[str, Any]:
 
 
 def outcome_lines(result: Calibrated, outcome: Calibration, width: int) -> Iterator["Text"]:
-    """Yield the report: every family with its points and errors."""
+    """Yield the report's lines: every family with its points and errors."""
     from rich.text import Text
 
     from planner.show.columns import COUNT, SHARE_FINE, Column
@@ -125,7 +125,7 @@ def outcome_lines(result: Calibrated, outcome: Calibration, width: int) -> Itera
 
 
 def _unstable(records: tuple[Record, ...]) -> Iterator[tuple[str, int, int]]:
-    """Yield how many points of every family vary too much, by their median phase."""
+    """Yield (family, unstable points, all points), by the spread of the median phase."""
     for family in Family:
         spreads = [
             median(record.spread.values())

@@ -1,4 +1,4 @@
-"""A rising line through what measured kernels take beside what a roofline says of them.
+"""Learning a rising line that turns a roofline's times into measured ones.
 
 Of measurements in the order of the roofline's time t, every eighth part is a knot: its mean log t
 and the median of log (measured / t). An isotonic fit then makes ``log measured - (1 - s) log t``
@@ -15,8 +15,7 @@ from costmodel.domain.time_correction import NO_CORRECTION, TimeCorrection
 from planner.calibration.curves import rounded
 
 FEWEST_POINTS = 50
-"""Measurements to learn anything from: of the 28 lookups and 45 copies and sums that a CPU's core
-takes in three minutes, what was learned erred more on groups held out."""
+"""Smallest number of measurements that a correction is learned from."""
 _NUM_KNOTS = 8
 _PER_KNOT = 5
 _SLACK = 0.7
@@ -24,7 +23,7 @@ _SLACK = 0.7
 
 
 def learned_correction(rough: Array, measured: Array) -> TimeCorrection:
-    """Return what turns a roofline's seconds into those measured; nothing of too few."""
+    """Return the correction of a roofline's seconds to measured ones; none if there are too few."""
     known = (rough > 0) & (measured > 0)
     if known.sum() < FEWEST_POINTS or len(np.unique(rough[known])) < _NUM_KNOTS:
         return NO_CORRECTION
@@ -41,7 +40,7 @@ def learned_correction(rough: Array, measured: Array) -> TimeCorrection:
 
 
 def _apart(pairs: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Round knots; of those that rounding makes alike the first stays."""
+    """Return rounded knots; of those that rounding makes equal, the first."""
     knots: list[tuple[float, float]] = []
     for before, after in pairs:
         knot = (rounded(before), rounded(after))

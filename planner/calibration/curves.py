@@ -1,4 +1,4 @@
-"""Forms of time against message size, fitted in relative error, and judged on held-out points."""
+"""Fitting forms of time over message size in relative error, judged on held-out points."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from costmodel.base.arrays import Array
 from costmodel.base.limits import MOST_ERROR
 
 Form: TypeAlias = Callable[[Array], Array]
-"""Seconds of sizes in bytes."""
+"""Returns seconds for sizes in bytes."""
 Fitter: TypeAlias = Callable[[Array, Array, Array], Form]
-"""A form fitted to sizes, times and weights."""
+"""Returns a form fitted to sizes, times and weights."""
 Forms: TypeAlias = Mapping[str, Fitter]
 
 KNOTS_PER_OCTAVE = 2
 BEYOND = (4.0, 16.0)
-"""Knots above the measured sizes, by their ratio to the largest: the straight line."""
+"""Sizes of knots above the measured ones, as multiples of the largest: a straight line."""
 SIGNIFICANT_DIGITS = 4
 POLISH = 60
-"""Steps of least squares after a start that is near already."""
+"""Steps of least squares from a start that is near already."""
 SPREAD_FLOOR = 0.02
-"""Smallest relative spread that a point is credited with, and that of a point measured once:
-nccl-tests on the same NVSwitch hardware repeat within 1-3% (README of the data)."""
+"""Smallest relative spread of a point, and that of a point measured once: nccl-tests on the same
+NVSwitch hardware repeat within 1-3% (README of the data)."""
 OUTLIER = 0.1
-"""Residual, in log time over a point's own spread relative to ``SPREAD_FLOOR``, from which on the
-robust loss grows linearly."""
+"""Residual from which on the robust loss grows linearly, in log time over a point's spread relative
+to ``SPREAD_FLOOR``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,19 +40,19 @@ class Samples:
     times: Array
 
     def medians(self) -> "Samples":
-        """Median time per distinct size, in order of size."""
+        """Return the median time of every distinct size, in order of size."""
         sizes = np.unique(self.sizes)
         return Samples(
             sizes=sizes, times=np.array([np.median(self.times[self.sizes == s]) for s in sizes])
         )
 
     def spreads(self) -> Array:
-        """Half the relative range of the times of every distinct size, in order of size."""
+        """Return half the relative range of the times of every distinct size, in order of size."""
         times = [np.log(self.times[self.sizes == size]) for size in np.unique(self.sizes)]
         return np.array([np.ptp(each) / 2 for each in times])
 
     def weights(self) -> Array:
-        """Weight of every distinct size's median: 1 where repeats agree, less where not."""
+        """Return the weight of every size's median: 1 where repeats agree, less otherwise."""
         return SPREAD_FLOOR / np.maximum(self.spreads(), SPREAD_FLOOR)
 
 
@@ -71,11 +71,10 @@ class Accuracy:
 
 
 def accuracy(errors: Array) -> Accuracy:
-    """Sum up signed relative errors.
+    """Return a summary of signed relative errors.
 
-    The paper's code adds a tiny number before it takes logarithms; here 1e-4, a hundredth of a
-    percent, below which no measurement repeats. Median and percentile are no more than a profile
-    may say (``MOST_ERROR``).
+    The geometric mean takes logarithms of errors of at least 1e-4, below which no measurement
+    repeats. Median and percentile are at most what a profile may say (``MOST_ERROR``).
     """
     size = np.abs(errors)
     return Accuracy(
@@ -110,14 +109,14 @@ def three_lines(sizes: Array, times: Array, weights: Array) -> Form:
 
 
 def log_pchip(sizes: Array, times: Array, weights: Array) -> Form:
-    """Monotone cubic through the points in log-log space, made increasing first."""
+    """Fit a monotone cubic through the points in log-log space, made increasing first."""
     growing = isotonic_regression(np.log(times), weights=weights).x
     cubic = PchipInterpolator(np.log(sizes), growing)
     return _beyond(lambda m: np.exp(cubic(np.log(m))), sizes, times)
 
 
 def lines_and_residual(sizes: Array, times: Array, weights: Array) -> Form:
-    """Three lines, times a PCHIP through what they miss."""
+    """Fit three lines, times a PCHIP through their residuals."""
     lines = three_lines(sizes, times, weights)
     rest = PchipInterpolator(np.log(sizes), np.log(times / lines(sizes)))
     low, high = sizes[0], sizes[-1]
@@ -139,7 +138,7 @@ def fitted_form(fit: Fitter, samples: Samples) -> Form:
 
 
 def holdout_errors(samples: Samples, forms: Forms = FORMS) -> dict[str, Array]:
-    """Return relative errors of every form on every row of the sizes it was not given.
+    """Return every form's relative error on every row, predicted without the row's size.
 
     Alternate sizes are held out, the odd and then the even ones; the two ends are always given.
     """
@@ -156,7 +155,7 @@ def holdout_errors(samples: Samples, forms: Forms = FORMS) -> dict[str, Array]:
 
 
 def knots(form: Form, first: float, last: float) -> tuple[tuple[float, float], ...]:
-    """Two points per octave of a form, times rounded and made to grow."""
+    """Return two points (bytes, seconds) per octave of a form; times are rounded and increase."""
     num_knots = round(np.log2(last / first) * KNOTS_PER_OCTAVE) + 1
     return _knots(form, np.round(np.geomspace(first, last, num_knots)))
 
@@ -164,7 +163,7 @@ def knots(form: Form, first: float, last: float) -> tuple[tuple[float, float], .
 def knots_beyond(
     form: Form, points: Samples
 ) -> tuple[tuple[tuple[float, float], ...], tuple[tuple[float, float], ...]]:
-    """Knots of a form over the sizes it was fitted to, and of the line that continues it."""
+    """Return knots of a form over the sizes it was fitted to, and those of a line beyond."""
     first, last = max(float(points.sizes[0]), 512.0), float(points.sizes[-1])
     inside = knots(form, first, last)
     straight = _beyond(form, points.sizes, points.times)
@@ -173,7 +172,7 @@ def knots_beyond(
 
 
 def rounded(value: float) -> float:
-    """Keep the digits that mean something."""
+    """Return a number rounded to its significant digits."""
     return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
 
 
@@ -183,9 +182,9 @@ def _knots(form: Form, sizes: Array) -> tuple[tuple[float, float], ...]:
 
 
 def _beyond(inside: Form, sizes: Array, times: Array) -> Form:
-    """Extend a form: its first time below the points, a straight line above them.
+    """Return a form extended by its first time below the points, and a straight line above.
 
-    The line t = a + m / b is that of the last points (`_last_line`), moved to meet the form.
+    The line t = a + m / b is that of the last points (``_last_line``), moved to meet the form.
     """
     low, high = sizes[0], sizes[-1]
     slope = _last_line(sizes, times)
@@ -193,7 +192,7 @@ def _beyond(inside: Form, sizes: Array, times: Array) -> Form:
 
 
 def _last_line(sizes: Array, times: Array) -> float:
-    """Seconds per byte at the last points: between a half and all of the last point's own."""
+    """Return seconds per byte at the last points: between half and all of the last point's own."""
     near = max(2, int(np.sum(sizes >= sizes[-1] / 8)))
     x, y = sizes[-near:], times[-near:]
     slope = float(np.polyfit(x, y, 1, w=1 / y)[0])
@@ -202,7 +201,7 @@ def _last_line(sizes: Array, times: Array) -> float:
 
 
 def _least(miss: Callable[[Array], Array], start: Array, **more: Any) -> Array:  # noqa: ANN401
-    """Minimise residuals by robust least squares: beyond ``OUTLIER`` they count linearly."""
+    """Return parameters of least residuals; those beyond ``OUTLIER`` count linearly."""
     fit = least_squares(miss, start, loss="soft_l1", f_scale=OUTLIER, **more)
     found: Array = fit.x
     return found
@@ -234,7 +233,7 @@ def _lines(sizes: Array, times: Array, weights: Array, num_lines: int) -> Form:
 
 
 def _cut_into_lines(x: Array, y: Array, weights: Array, num_lines: int) -> Iterator[Array]:
-    """Yield offsets and slopes of the lines through every way to cut the points into runs."""
+    """Yield offsets and slopes of lines through every way to cut the points into runs."""
     lines = {
         (i, j): _line(x[i:j], y[i:j], weights[i:j])
         for i in range(len(x))
@@ -247,7 +246,7 @@ def _cut_into_lines(x: Array, y: Array, weights: Array, num_lines: int) -> Itera
 
 
 def _line(x: Array, y: Array, weights: Array) -> tuple[float, float]:
-    """Offset and slope of the weighted least-squares line, its slope kept off 0 and 1."""
+    """Return offset and slope of a weighted least-squares line, the slope kept off 0 and 1."""
     share = weights / weights.sum()
     middle, height = float(share @ x), float(share @ y)
     slope = float(share @ ((x - middle) * (y - height)) / (share @ (x - middle) ** 2))

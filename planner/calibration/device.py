@@ -1,11 +1,10 @@
-"""The device under measurement: how to time on it, empty its cache, and wait for it.
+"""The measured device: timing on it, emptying its cache, and waiting for it.
 
-On CUDA a kernel's time is between two events on its stream, behind one that waits for so long that
-the host is ahead: filling a buffer over and over is itself issued kernel by kernel, and on a slow
-host (8 us a launch) no faster than it runs. On CPU, where kernels run on the calling thread, it is
-the *processor time of the process* as long as a rank has one thread: a process that shares its core
-is stopped, and its processor time stops with it, so others' load hardly shows (what they do to
-caches and to the memory bus does). With several threads per rank it is the wall clock's. Both are
+On CUDA a kernel's time is between two events on its stream, behind a wait that is so long that the
+host gets ahead: filling a buffer over and over is issued kernel by kernel, too, and on a slow host
+(8 us a launch) no faster than it runs. On CPU, where kernels run on the calling thread, it is the
+*processor time of the process* as long as a rank has one thread: others' load hardly changes it
+(except through caches and the memory bus). With several threads per rank it is wall time. Both are
 kept.
 """
 
@@ -21,13 +20,13 @@ from costmodel.base.units import MIB, Bytes, Seconds
 from planner.calibration.timing import Timing, summary
 
 _AHEAD: Seconds = 3e-3
-"""How long the device waits before a timed region on CUDA: the host needs 0.1 to 1 ms to issue the
-longest region (a lookup's backward, 0.8 ms on the host of an H200), and must be done by then."""
+"""Seconds that the device waits before a timed region on CUDA: the host must have issued the region
+by then, which takes 0.1 to 1 ms (a lookup's backward 0.8 ms on the host of an H200)."""
 _SOME_CYCLES = 10**6
 
 
 class Stopwatch(Protocol):
-    """Times what happens in its ``with`` block; read it after the device is done."""
+    """Times its ``with`` block; to be read once the device is done."""
 
     def __enter__(self) -> Self: ...
 
@@ -43,14 +42,14 @@ class Stopwatch(Protocol):
 
 
 class DeviceUnderTest(Protocol):
-    """What measuring needs of a device."""
+    """A device that can be measured."""
 
     name: str
-    """Also torch's name of it: ``cpu``, ``cuda:0``."""
+    """torch's name of it: ``cpu``, ``cuda:0``."""
 
     @property
     def synchronous(self) -> bool:
-        """Whether kernels run on the calling thread."""
+        """Return whether kernels run on the calling thread."""
         ...
 
     def stopwatch(self) -> Stopwatch:
@@ -58,7 +57,7 @@ class DeviceUnderTest(Protocol):
         ...
 
     def flush(self) -> None:
-        """Fill the cache with something else (and, on CUDA, let the host get ahead)."""
+        """Empty the cache, and on CUDA let the host get ahead."""
         ...
 
     def synchronize(self) -> None:
@@ -68,7 +67,7 @@ class DeviceUnderTest(Protocol):
 
 @dataclass(slots=True)
 class CpuStopwatch:
-    """Processor time of the process, and wall time."""
+    """Measures processor time of the process, and wall time."""
 
     by_wall: bool
     _cpu: float = field(default=0.0, init=False)
@@ -102,7 +101,7 @@ class CpuDevice:
 
     @property
     def synchronous(self) -> bool:
-        """Kernels run on the calling thread."""
+        """Return True: kernels run on the calling thread."""
         return True
 
     def stopwatch(self) -> CpuStopwatch:
@@ -114,11 +113,11 @@ class CpuDevice:
         self._filler.sum()
 
     def synchronize(self) -> None:
-        """Return: everything has been done."""
+        """Do nothing: everything has been done."""
 
 
 class CudaStopwatch:
-    """Time between two events on the current stream."""
+    """Measures the time between two events on the current stream."""
 
     def __init__(self) -> None:
         self._start: Any = torch.cuda.Event(enable_timing=True)
@@ -135,7 +134,7 @@ class CudaStopwatch:
         self._end.record()
 
     def seconds(self) -> Seconds:
-        """Return the time between the events; waits for the second."""
+        """Return the time between the events, once the second has come."""
         self._end.synchronize()
         return float(self._start.elapsed_time(self._end)) * 1e-3
 
@@ -154,7 +153,7 @@ class CudaDevice:
 
     @property
     def synchronous(self) -> bool:
-        """Kernels run on streams."""
+        """Return False: kernels run on streams."""
         return False
 
     def stopwatch(self) -> CudaStopwatch:
@@ -171,7 +170,7 @@ class CudaDevice:
         torch.cuda.synchronize()
 
     def _cycles_ahead(self) -> int:
-        """Return for how many cycles the device must wait to be busy for `_AHEAD`."""
+        """Return the cycles of ``_AHEAD``."""
         torch.cuda._sleep(_SOME_CYCLES)  # noqa: SLF001 - the first one loads the kernel
         with self.stopwatch() as watch:
             torch.cuda._sleep(_SOME_CYCLES)  # noqa: SLF001
@@ -195,7 +194,10 @@ def repeated(
     fewest: int = 5,
     most: int = 25,
 ) -> dict[str, Timing]:
-    """Run something until its time is used up, after one run to warm up; medians by name."""
+    """Return the median timings, by name, of a function run until its time is used up.
+
+    It is run once before to warm up.
+    """
     once()
     device.synchronize()
     watches: dict[str, list[Stopwatch]] = {}

@@ -1,4 +1,4 @@
-"""Which lookups are measured: a space-filling design over tables, batches and their ids."""
+"""The lookups to measure: a space-filling design over tables, batches and ids."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from planner.calibration.points import EmbeddingPoint, TableSet
 _SEED = 0
 _TABLE_COUNTS = (1, 1, 2, 3, 4, 6, 8, 16)
 _SAME_DIM_SHARE = 0.6
-"""Share of the sets with several tables that have one dimension; the others mix dimensions."""
+"""Share of the sets with several tables whose dimensions are all the same."""
 _FEWEST_ROWS = 100
 _DIMS = (4, 512)
 _MOST_ZIPF = 1.2
@@ -23,14 +23,14 @@ _DENSE_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingLimits:
-    """What a device can hold and do in the time there is."""
+    """Largest lookups of a device, and shares of kinds of lookups."""
 
     table_bytes: Bytes
-    """Weights and state of a set of tables."""
+    """Most bytes of weights and optimizer state of a set of tables."""
     gathered_bytes: Bytes
-    """Rows read by one batch, and also its output."""
+    """Most bytes of rows read by one batch, and of its output."""
     num_ids: float
-    """Ids of one batch."""
+    """Most ids of one batch."""
     rows: tuple[float, float]
     samples: tuple[int, int]
     pooling: tuple[float, float] = (0.1, 200.0)
@@ -40,22 +40,22 @@ class EmbeddingLimits:
     weighted_share: float = 0.0
     """Share of the fused sets whose ids carry weights."""
     unpooled_share: float = 0.0
-    """Share of the fused sets with a row per id; FBGEMM wants their tables of one width."""
+    """Share of the fused sets with a row per id; FBGEMM needs tables of one width for them."""
     uvm_share: float = 0.0
     """Share of all sets that are in host memory, half of them behind a cache in HBM."""
     uvm_bytes: Bytes = 0.0
-    """Weights and state of such a set."""
+    """Most bytes of weights and optimizer state of such a set."""
 
 
 def embedding_grid(
     num_sets: int, batches_per_set: int, limits: EmbeddingLimits
 ) -> tuple[EmbeddingPoint, ...]:
-    """Return points that fill the ranges evenly, tables by tables: a set is in memory once.
+    """Return points that fill the ranges evenly, those of one set of tables together.
 
-    Sobol sequences over the logarithms of rows, columns, ids per sample and samples, over the
-    Zipf exponent, and over the choices; where a point is beyond a limit, the rows, then the
-    samples, then the ids per sample shrink. Deterministic: a run that is resumed asks for the
-    same points.
+    Sobol sequences over the logarithms of rows, columns, ids per sample and samples, over the Zipf
+    exponent, and over the choices; where a point is beyond a limit, the rows, then the samples,
+    then the ids per sample shrink. The points are the same every time, so that a run can be
+    resumed.
     """
     sets = sobol(7, num_sets, _SEED)
     variants = sobol(3, num_sets, _SEED + 2)
@@ -74,7 +74,7 @@ def embedding_grid(
 def sobol(
     dimensions: int, count: int, seed: int
 ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Return points that fill the unit cube evenly: the first of a Sobol sequence."""
+    """Return the first points of a Sobol sequence in the unit cube, (count, dimensions)."""
     from scipy.stats import qmc
 
     whole = qmc.Sobol(dimensions, seed=seed).random_base2(max(count - 1, 1).bit_length())
@@ -86,7 +86,7 @@ def _table_set(
     limits: EmbeddingLimits,
     rng: np.random.Generator,
 ) -> TableSet:
-    """Return the tables at a place of the design."""
+    """Return the tables at a point of the design."""
     count = limits.table_counts[int(place[0] * len(limits.table_counts))]
     dense = place[5] < _DENSE_SHARE
     rows = _between(place[1], limits.rows) * 10.0 ** (float(count > 1) * rng.uniform(-1, 1, count))
@@ -112,7 +112,7 @@ def _varied(
     place: np.ndarray[tuple[int], np.dtype[np.float64]],
     limits: EmbeddingLimits,
 ) -> TableSet:
-    """Return a fused set as it is, without pooling, or in host memory."""
+    """Return a fused set unchanged, without pooling, or in host memory, by its place."""
     if tables.compute_kernel is ComputeKernel.DENSE:
         return tables
     if place[0] < limits.uvm_share:
@@ -136,18 +136,18 @@ def _is_weighted(
     place: np.ndarray[tuple[int], np.dtype[np.float64]],
     limits: EmbeddingLimits,
 ) -> bool:
-    """Tell whether ids carry weights, which only sums of rows have."""
+    """Return whether ids carry weights, as only sums of rows can have."""
     fused = tables.compute_kernel is ComputeKernel.FUSED and tables.pooling is Pooling.SUM
     return fused and bool(place[2] < limits.weighted_share)
 
 
 def _cache_share(share: float) -> float:
-    """Return the share of rows to cache: 2% to 50%."""
+    """Return a share of rows to cache between 2% and 50%."""
     return float(f"{_between(share, (0.02, 0.5)):.2g}")
 
 
 def _fitting(tables: TableSet, most: Bytes) -> TableSet:
-    """Take rows off until the set fits in memory."""
+    """Return the set with as many rows as fit in memory."""
     excess = tables.num_bytes / most
     if excess <= 1:
         return tables
@@ -191,7 +191,7 @@ def _between(share: float, ends: tuple[float, float]) -> float:
 
 
 def _dim(share: float) -> int:
-    """Return a multiple of four: seven of ten a power of two."""
+    """Return a dimension, a multiple of four; seven of ten are powers of two."""
     exact = _between(share, _DIMS)
     power = 2.0 ** round(float(np.log2(exact)))
     rounded = power if (share * 97.0) % 1.0 < 0.7 else 4.0 * round(exact / 4.0)

@@ -1,4 +1,4 @@
-"""Whether there are enough measurements to fit a family of kernels, and what to do if not."""
+"""Raising where a family of kernels has too few measurements to be fitted."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ class TooFewPointsError(PlannerError):
     found: int
     needed: int
     what: str
-    """What is counted, in the plural."""
+    """Plural noun of the things that are counted."""
 
     def __post_init__(self) -> None:
         self.hint = (

@@ -24,7 +24,7 @@ from planner.calibration.records import Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """A curve, and what every form's hold-out errors were."""
+    """A curve, and the hold-out errors of every form."""
 
     curve: CollectiveCurve
     form: str
@@ -32,7 +32,7 @@ class Fit:
 
 
 def chosen(errors: Mapping[str, Accuracy], forms: Iterable[str] = FORMS) -> str:
-    """Name the form with the smallest mean error on held-out points."""
+    """Return the form with the smallest mean error on held-out points."""
     return min(forms, key=lambda form: errors[form].mape)
 
 
@@ -44,7 +44,7 @@ def fit_samples(
     num_nodes: int = 1,
     forms: Forms = FORMS,
 ) -> Fit:
-    """Fit every form, and make a curve of the one that misses held-out sizes least.
+    """Return the curve of the form that errs least on held-out sizes, after fitting all.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def fit_samples(
 
 
 def uneven_errors(records: Sequence[Record], profile: HardwareProfile) -> Array:
-    """Return errors of the rule that an uneven message counts as its largest rank's."""
+    """Return the relative errors of taking an uneven message for its largest rank's."""
     errors = []
     for record in records:
         point = record.point

@@ -1,4 +1,4 @@
-"""The constants of the embedding roofline, fitted to measured lookups, and their correction.
+"""Fitting the constants of the embedding roofline to measured lookups, and a correction.
 
 A correction (``planner.calibration.correction``) is learned on the same lookups, and kept for
 forward or backward where it makes the mean error on sets of tables held out smaller.
@@ -38,14 +38,13 @@ from planner.calibration.records import Record
 
 _IN_HOST_MEMORY = (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
 _FEWEST_SETS = 2
-"""Sets of tables: one is held out, one is fitted to."""
+"""Smallest number of sets of tables: one is held out, one is fitted to."""
 _OUTLIER = 0.15
 """Residual, in log time, from which on the robust loss grows linearly."""
 _CACHED_SHARES = (0.25, 0.5, 1.0)
-"""Shares of a core's cache that rows may turn out to have: the rest is others' or output's. On an
-H200 all shares err alike (20.2 to 20.7% forward)."""
+"""Shares of a core's cache that rows may have; others or the output have the rest."""
 _BAG_ROW_TIMES: tuple[Seconds, ...] = (600e-9, 300e-9)
-"""What a row of its own bag may turn out to take a warp of a GPU: ``ROW_GATHER_TIME`` or less."""
+"""Seconds that a warp of a GPU may take for a row of its own bag: at most ``ROW_GATHER_TIME``."""
 
 
 _START = Constants(
@@ -79,16 +78,14 @@ _WARPS_START = _LARGER_START._replace(
     forward_turn_time=2e-11,
     backward_turn_time=6e-11,
 )
-"""Where a GPU's constants begin; those at 0 stay so. HBM and on-chip time add up: on an H200 the
-forward errs by 11.9% on tables held out so (median), by 12.7% with the longer. (Of tables
-of one width, 128 columns or more, the longer alone is nearer: 0.9 to 1.1 of what is measured.)"""
+"""Where the descent of a GPU's constants begins; those at 0 stay 0. HBM and on-chip time add up."""
 _LEAST, _MOST = 1e-3, 1e3
-"""How far a constant may go from where it starts."""
+"""Smallest and largest factor by which a constant may change from its start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingFit:
-    """Fitted constants, and what they miss on sets of tables they were not given."""
+    """Fitted constants, and their errors on sets of tables held out."""
 
     constants: Constants
     caches: Caches
@@ -96,33 +93,34 @@ class EmbeddingFit:
     forward: Accuracy
     backward: Accuracy
     by_kind: Mapping[str, Accuracy]
-    """Backward by optimizer; ``forward dense`` and ``backward dense`` of replicated tables, to
-    which nothing is fitted."""
+    """Errors by kind: backward by optimizer, ``forward dense`` and ``backward dense`` of replicated
+    tables, which nothing is fitted to."""
     lookups: tuple[float, float]
-    """Fewest and most ids of a batch that were measured."""
+    """Fewest and most ids of a measured batch."""
     embedding_dim: tuple[float, float]
     learned: LookupCorrections
-    """What was learned, whether or not it is better."""
+    """Learned corrections, whether or not they are better."""
     corrections: LookupCorrections
-    """What is better on sets of tables held out, the roofline itself or what was learned."""
+    """The corrections that err less on sets of tables held out than none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UvmFit:
-    """Bandwidth of rows that come from host memory, and what it misses."""
+    """Bandwidth of rows from host memory, and its errors."""
 
     bandwidth: BytesPerSecond
     num_points: int
     errors: Accuracy
-    """Forward and backward, each predicted from the other folds' bandwidth."""
+    """Of forward and backward, each predicted with the other folds' bandwidth."""
 
 
 def fit_lookups(records: Sequence[Record], setting: LookupSetting) -> EmbeddingFit:
-    """Fit forward and backward together, in relative error; judge on folds of whole table sets.
+    """Return constants fitted to forward and backward together, in relative error.
 
-    On a GPU, whose warps gather rows, times of bags, of ids and of rows are fitted, too, and times
-    of a row of a bag compete; on a core the larger of HBM and on-chip time alone and the general
-    form compete, and shares of the cache: the smallest mean error on held-out points wins.
+    They are judged on folds of whole sets of tables. On a GPU, whose warps gather rows, times of
+    bags, of ids and of rows are fitted, too, and times of a row of a bag compete; on a core the
+    larger of HBM and on-chip time alone and the general form compete, and shares of the cache: the
+    smallest mean error on held-out points wins.
 
     Raises
     ------
@@ -135,7 +133,7 @@ def fit_lookups(records: Sequence[Record], setting: LookupSetting) -> EmbeddingF
     check_enough(Family.EMBEDDING, len(sets), _FEWEST_SETS, "sets of tables with fused lookups")
     on_gpu = setting.caches.warp_bytes > 0
     starts = (_WARPS_START,) if on_gpu else (_START, _LARGER_START)
-    every = list(_gpus(setting.caches) if on_gpu else _cores(setting.caches))
+    every = list(_gpu_caches(setting.caches) if on_gpu else _core_caches(setting.caches))
     data_of = {caches: lookup_data(fused, caches) for caches in every}
     rivals = list(product(starts, every))
     judged = [_held_out(data_of[caches], start, setting) for start, caches in rivals]
@@ -168,14 +166,14 @@ def fit_lookups(records: Sequence[Record], setting: LookupSetting) -> EmbeddingF
     )
 
 
-def _gpus(caches: Caches) -> Iterator[Caches]:
-    """Yield what a GPU's warps may be like."""
+def _gpu_caches(caches: Caches) -> Iterator[Caches]:
+    """Yield the cache models of a GPU that compete."""
     for row_time in _BAG_ROW_TIMES:
         yield caches._replace(row_time=row_time)
 
 
-def _cores(caches: Caches) -> Iterator[Caches]:
-    """Yield what of a core's cache may be there for rows."""
+def _core_caches(caches: Caches) -> Iterator[Caches]:
+    """Yield the cache models of a core that compete."""
     for share in _CACHED_SHARES:
         yield caches._replace(l2_bytes=share * caches.l2_bytes)
 
@@ -185,11 +183,10 @@ def _mean(errors: Array) -> float:
 
 
 def _better(learned: LookupCorrections, judged: "_HeldOutErrors") -> LookupCorrections:
-    """Return the corrections worth having.
+    """Return those of the learned corrections that err less than none.
 
-    The errors that count stay those of the roofline alone: what was chosen by its errors has
-    smaller ones than others would see. With them, intervals hold 84% of backwards of 920 CPU
-    lookups of other tables, and 85% with the roofline's.
+    The errors reported stay those of the roofline alone: errors of what was chosen by its errors
+    are smaller than others would see.
     """
     kept = []
     phases = zip((learned.forward, learned.backward), judged.plain, judged.corrected, strict=True)
@@ -201,10 +198,10 @@ def _better(learned: LookupCorrections, judged: "_HeldOutErrors") -> LookupCorre
 def fit_uvm(
     records: Sequence[Record], lookups: EmbeddingFit, setting: LookupSetting
 ) -> UvmFit | None:
-    """Fit the bandwidth of host memory to lookups there, beside the constants of ``lookups``.
+    """Return the bandwidth of host memory, given the other constants; None: nothing shows it.
 
-    A lookup's bandwidth is its bytes from host memory over the time that the other constants do
-    not explain; the median counts. None where no lookup has such bytes and such time.
+    A lookup's bandwidth is its bytes from host memory over the time that the other constants do not
+    explain; the median counts.
     """
     some = [r for r in records if tables_of(r).compute_kernel in _IN_HOST_MEMORY]
     if not some:
@@ -235,7 +232,7 @@ def predicted_lookups(
     setting: LookupSetting,
     uvm_bandwidth: BytesPerSecond = 1.0,
 ) -> tuple[Array, Array]:
-    """Return seconds of forward and backward of lookups, host's part included."""
+    """Return seconds of forward and backward of lookups, including the host's part."""
     traffic = np.array([point_traffic(point, fit.caches) for point in points])
     weighted = weighted_points(points, fit.caches)
     return lookup_times(fit.constants, traffic, weighted, setting, uvm_bandwidth, fit.corrections)
@@ -265,7 +262,7 @@ def _held_out(data: LookupData, start: Constants, setting: LookupSetting) -> _He
 
 
 def _learned(constants: Constants, data: LookupData, setting: LookupSetting) -> LookupCorrections:
-    """Learn what the roofline lacks; of weighted lookups only the forward tells it apart."""
+    """Return the corrections learned; weighted lookups count for the forward only."""
     forward, backward = lookup_times(constants, data.traffic, data.weighted, setting, 1.0)
     alone = data.weighted == 0
     return LookupCorrections(
@@ -277,7 +274,7 @@ def _learned(constants: Constants, data: LookupData, setting: LookupSetting) -> 
 
 
 def _fitted(data: LookupData, start: Constants, setting: LookupSetting) -> Constants:
-    """Minimise robust log errors over the logarithms of the constants that are not fixed."""
+    """Return constants of least robust log error; the logarithms of those not fixed are varied."""
     first = np.array(start)
     free = (first > 0) & ~((first == 1.0) & (np.array(Constants._fields) == "overlap"))
 
@@ -298,7 +295,7 @@ def _fitted(data: LookupData, start: Constants, setting: LookupSetting) -> Const
 
 
 def _implied_bandwidths(lookups: EmbeddingFit, data: LookupData, setting: LookupSetting) -> Array:
-    """Return the bandwidth that makes each lookup take its time, forward and backward together.
+    """Return the bandwidth that explains each lookup's time, forward and backward together.
 
     NaN where nothing comes from host memory, or the rest explains all of the time.
     """

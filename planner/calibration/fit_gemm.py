@@ -1,4 +1,4 @@
-"""Constants of the matrix-product model, fitted to measured products."""
+"""Fitting the constants of the matrix-product model to measured products."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,26 +23,25 @@ HOLDOUT_SHARE = 0.2
 SEED = 0
 NUM_STARTS = 4
 PEAK_OVER_BEST = 1.4
-"""Peak of a GPU without a datasheet, over the best rate measured: the best product, too, waits for
-its first loads and its last wave. Datasheet rates of an H200 are 1.3 to 1.5 times the best of 110
-products (bench/results/gpu_study_h200_2026-11-26), 2.0 times for bf16, with no large ones."""
+"""Peak of a GPU without a datasheet, over the best rate measured: even the best product waits for
+its first loads and its last wave."""
 ITERATIONS = 500
-"""Steps of a descent, for the thousands of products that are public."""
+"""Steps of a descent over the thousands of public products."""
 MORE_ITERATIONS = 2000
-"""The same for the hundred that are measured on a GPU: constants of several alignments need them,
-and they cost seconds."""
+"""Steps of a descent over the hundred products measured on a GPU: constants of several alignments
+need more steps, which take seconds."""
 ALIGNMENTS = (4, 2)
-"""Bytes of ``UnalignedRows``: 4 are the fewest that an asynchronous copy moves."""
+"""Alignments of ``UnalignedRows`` in bytes: 4 are the fewest that an asynchronous copy moves."""
 _FEWEST_OF_AN_ALIGNMENT = 8
-"""Products of an alignment that its three constants are fitted to, at least."""
+"""Fewest products of an alignment that its three constants are fitted to."""
 _CONSTANTS_OF_AN_ALIGNMENT = (0.0, 1.0, -1.0)
-"""Where the descent begins: shares of 0.5 and 0.73, 0.4 us."""
+"""Where the descent of an alignment's constants begins: shares of 0.5 and 0.73, 0.4 us."""
 _NUM_CONSTANTS = 9
-"""Parameters of products of one alignment."""
+"""Number of parameters for products of one alignment."""
 _VECTOR_TIMES = tuple(map(float, np.geomspace(1e-10, 1e-6, 185)))
-"""5% apart."""
+"""Times of a vector that are tried, in seconds, 5% apart."""
 _FEWEST_SHAPES = 3
-"""From three shapes on, `held_out_shapes` holds one out; none of fewer."""
+"""Fewest shapes: of three, ``held_out_shapes`` holds one out, of fewer none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,7 @@ class Products:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmFit:
-    """Fitted constants, and what they miss on the shapes held out."""
+    """Fitted constants, and their errors on the shapes held out."""
 
     constants: GemmEfficiency
     source: str
@@ -73,13 +72,12 @@ def fit_products(
     *,
     iterations: int = ITERATIONS,
 ) -> GemmFit:
-    """Fit on 80% of the shapes, and judge on the rest.
+    """Return constants fitted on 80% of the shapes, and judged on the rest.
 
-    Minimises the mean absolute log error. ``prior`` (for the 60 V100 points, fewer than seven
-    for each constant) pulls towards another fit. Without one, products on a GPU whose rows are no
-    multiple of 16 bytes get constants of their own (``GemmEfficiency.unaligned``) where enough
-    were measured. To give them only where the fifth held out is then missed by less was rejected:
-    it tells too little, and made held-out errors of an H200's fp32 and tf32 worse.
+    They minimise the mean absolute log error. ``prior`` pulls towards another fit (for the 60 V100
+    points, fewer than seven for each constant). Without one, products on a GPU whose rows are no
+    multiple of 16 bytes get constants of their own (``GemmEfficiency.unaligned``) where enough were
+    measured.
 
     Raises
     ------
@@ -112,7 +110,7 @@ def fit_products(
 
 
 def fit_measured(measured: Products, data_type: DataType, gpu: Gpu) -> GemmFit:
-    """Fit products of a device without a datasheet, as ``fit_products`` does."""
+    """Return constants of a device without a datasheet, as ``fit_products`` does."""
     iterations = ITERATIONS if gpu.is_core else MORE_ITERATIONS
     peak = peak_of(measured, gpu)
     return fit_products(measured, data_type, gpu, peak, None, iterations=iterations)
@@ -131,7 +129,7 @@ class _Problem:
 
 
 def _fitted(problem: _Problem, prior: GemmEfficiency | None) -> GemmEfficiency:
-    """Return the constants that miss the products by least, from several starts."""
+    """Return the constants with the smallest error, from several starts."""
     own = _CONSTANTS_OF_AN_ALIGNMENT * len(problem.alignments)
     first = _encode(prior) if prior else np.array([1.5, 2.0, 0, 0, 0, 0, 0, 1.5, 0])
     start = np.concatenate([first, own])
@@ -153,7 +151,7 @@ def _fitted(problem: _Problem, prior: GemmEfficiency | None) -> GemmEfficiency:
 
 
 def _alignments(shapes: Array, data_type: DataType) -> tuple[int, ...]:
-    """Return which of ``ALIGNMENTS`` enough products have, where enough are aligned fully too."""
+    """Return those of ``ALIGNMENTS`` with enough products, if enough are fully aligned, too."""
     m, n, k = shapes.T
     found = row_alignment(m, n, k, data_type)
     if np.sum(found == ALIGNED_BYTES) < _FEWEST_OF_AN_ALIGNMENT:
@@ -167,26 +165,26 @@ def _alignments(shapes: Array, data_type: DataType) -> tuple[int, ...]:
 
 
 def peak_of(measured: Products, gpu: Gpu) -> float:
-    """Return the arithmetic peak that products ask for, FLOP/s: of a core the best of them."""
+    """Return the arithmetic peak for a fit, in FLOP/s; on a core, the best measured rate."""
     best = float(np.max(2 * measured.shapes.prod(axis=1) / measured.times))
     return rounded(best if gpu.is_core else PEAK_OVER_BEST * best)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorFit:
-    """What a vector of results takes in small products on a core, and what that misses."""
+    """Seconds of a vector of results in small products on a core, and the errors of that."""
 
     time: Seconds
     errors: Accuracy
-    """Every other product predicted from the rest, and the other way round."""
+    """Of every other product, predicted from the rest, and the other way round."""
 
 
 def fit_vectors(
     num_products: Array, measured: Products, data_type: DataType, gpu: Gpu
 ) -> VectorFit:
-    """Fit ``GemmEfficiency.vector_time`` to batched products; ``gpu`` has the other constants.
+    """Return ``GemmEfficiency.vector_time`` fitted to batched products, other constants given.
 
-    Minimises the mean absolute log error over a grid of times.
+    It minimises the mean absolute log error over a grid of times.
     """
     single = gpu.gemm[data_type.value]
 
@@ -212,7 +210,7 @@ def fit_vectors(
 
 
 def corrected_products(fit: GemmFit, measured: Products, data_type: DataType, gpu: Gpu) -> GemmFit:
-    """Return the fit with a correction learned on its shapes, if it errs less on those held out."""
+    """Return the fit with a learned correction, if that errs less on the shapes held out."""
     held_out = held_out_shapes(measured.shapes)
     rough = _times_by(fit.constants, measured.shapes, data_type, gpu)
     learned = learned_correction(rough[~held_out], measured.times[~held_out])
@@ -235,7 +233,7 @@ def _times_by(constants: GemmEfficiency, shapes: Array, data_type: DataType, gpu
 
 
 def held_out_shapes(shapes: Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Choose a fifth of the distinct shapes."""
+    """Return which products have one of the shapes held out, a fifth of the distinct ones."""
     _, shape_of = np.unique(shapes, axis=0, return_inverse=True)
     chosen = np.random.default_rng(SEED).random(shape_of.max() + 1) < HOLDOUT_SHARE
     result: np.ndarray[tuple[int], np.dtype[np.bool_]] = chosen[shape_of]
@@ -243,7 +241,7 @@ def held_out_shapes(shapes: Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 def _descend(loss: Callable[[Array], float], first: Array, iterations: int) -> Array:
-    """Run Nelder-Mead, and once more from where it stopped."""
+    """Return the end of Nelder-Mead, run once more from where it stopped."""
     point = first
     for _ in range(2):
         found = minimize(
@@ -257,11 +255,11 @@ def _descend(loss: Callable[[Array], float], first: Array, iterations: int) -> A
 
 
 def _decode(parameters: Array, peak: float, alignments: tuple[int, ...]) -> GemmEfficiency:
-    """Map unbounded parameters to constants.
+    """Return constants from unbounded parameters.
 
-    Shares through a logistic, smaller tiles and rows of fewer bytes less efficient; latency at
-    least 1 us, the shortest kernel there is (an empty one takes as long: v100_dlrm_kernels.csv,
-    memsets).
+    Shares go through a logistic, smaller tiles and rows of fewer bytes being less efficient;
+    latency is at least 1 us, the shortest kernel there is (an empty one takes as long:
+    v100_dlrm_kernels.csv, memsets).
     """
     share = 1 / (1 + np.exp(-parameters))
     scale = np.exp(parameters)
@@ -280,7 +278,7 @@ def _decode(parameters: Array, peak: float, alignments: tuple[int, ...]) -> Gemm
 
 
 def _decoded_rows(parameters: Array, alignments: tuple[int, ...]) -> tuple[UnalignedRows, ...]:
-    """Map three parameters for each alignment: of both shares, and of the latency."""
+    """Return the constants of each alignment from three parameters: two shares and a latency."""
     shares = np.cumprod(1 / (1 + np.exp(-parameters[:, :2])), axis=0)
     latencies = np.cumsum(US * np.exp(parameters[:, 2]))
     return tuple(
@@ -297,7 +295,7 @@ def _decoded_rows(parameters: Array, alignments: tuple[int, ...]) -> tuple[Unali
 
 
 def _encode(constants: GemmEfficiency) -> Array:
-    """Undo `_decode`."""
+    """Return unbounded parameters from constants: the inverse of ``_decode``."""
     tiles = np.array(constants.tile_efficiency)
     shares = np.array([
         constants.max_efficiency,

@@ -1,4 +1,4 @@
-"""Host overheads, from the pieces that were measured."""
+"""Fitting host overheads to measured pieces of host work."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,42 +15,44 @@ from planner.calibration.points import Family, HostPart, HostPoint
 from planner.calibration.records import Record
 
 LAYERS = 4
-"""Linear layers, each with an activation, that one piece of host work has."""
+"""Number of linear layers, each with an activation, in one piece of host work."""
 LAYERS_FORWARD = Issue(2.0 * LAYERS, 2.0 * LAYERS)
-"""Product and activation: what ``costmodel.step.dense`` issues for a layer."""
+"""Operators and launches of a piece's forward: product and activation, as
+``costmodel.step.dense``."""
 LAYERS_BACKWARD = Issue(4.0 * LAYERS, 4.0 * LAYERS)
-"""Activation, two products, sum of the bias."""
+"""Operators and launches of its backward: activation, two products, sum of the bias."""
 ONE_BACKWARD = Issue(2.0, 2.0)
-"""A product with a number, and the sum that a leaf's gradient becomes."""
+"""Operators and launches of a backward of one number: a product, and the sum of a leaf's
+gradient."""
 _BACKWARDS = {
     (HostPart.LOOKUP, "backward"): LOOKUP_BACKWARD,
     (HostPart.LAYER, "backward"): LAYERS_BACKWARD,
     (HostPart.BACKWARD, "call"): ONE_BACKWARD,
 }
-"""Pieces of backward, and what each issues; the last one is not measured on a core."""
+"""Operators and launches of each measured piece of backward; the last is not measured on a core."""
 _PIECES = (HostPart.LOOKUP, HostPart.LAYER)
 _DEVICE_PIECES = (HostPart.LAUNCH, HostPart.SYNCHRONIZE, HostPart.OPERATOR)
-"""What is measured of a device that runs by itself, too."""
+"""Pieces that are measured besides on a device that runs by itself."""
 _LEAST_LATENCY: Seconds = 0.1 * US
-"""Least time of a kernel that does nothing; keeps a profile's numbers above zero."""
+"""Smallest time of a kernel that does nothing, so that a profile's numbers are above zero."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFit:
-    """Host times, by field of ``costmodel.domain.hardware.Host``, and how the pieces disagree."""
+    """Host times, by field of ``costmodel.domain.hardware.Host``, and their errors."""
 
     times: Mapping[str, Seconds]
     origins: Mapping[str, str]
     errors: Accuracy
-    """How far every piece is from the operator time that the other pieces give."""
+    """Error of every piece, predicted with the operator time of the other pieces."""
     num_points: int
 
 
 def fit_host(records: Sequence[Record], *, synchronous: bool) -> HostFit:
-    """Return the time per operator that the pieces take, at the counts the step model has.
+    """Return the mean time per operator of the measured pieces.
 
-    The model counts a piece's operators in a trace, and charges each the same. So an operator's
-    time here is a piece's time, less its launches, over that count; the mean of the pieces.
+    An operator's time here is a piece's time, less its launches, over the number of operators that
+    the step model counts for it.
 
     Raises
     ------
@@ -70,12 +72,12 @@ def fit_host(records: Sequence[Record], *, synchronous: bool) -> HostFit:
     check_enough(Family.HOST, num_pieces, len(pieces), "pieces of host work")
     launch = 0.0 if synchronous else known[HostPart.LAUNCH, "call"]
     forward = [
-        _operator(known[HostPart.LOOKUP, "forward"], LOOKUP, launch),
-        _operator(known[HostPart.LAYER, "forward"], LAYERS_FORWARD, launch),
+        _operator_time(known[HostPart.LOOKUP, "forward"], LOOKUP, launch),
+        _operator_time(known[HostPart.LAYER, "forward"], LAYERS_FORWARD, launch),
     ]
     begin = 0.0 if synchronous else START_BACKWARD_OPS  # a core's own thread goes on
     backward = [
-        _operator(known[piece], issue._replace(num_ops=issue.num_ops + begin), launch)
+        _operator_time(known[piece], issue._replace(num_ops=issue.num_ops + begin), launch)
         for piece, issue in _BACKWARDS.items()
         if piece in known
     ]
@@ -102,7 +104,7 @@ def fit_host(records: Sequence[Record], *, synchronous: bool) -> HostFit:
 def _device_times(
     known: Mapping[tuple[HostPart, str], Seconds], launch: Seconds
 ) -> dict[str, Seconds]:
-    """Return what only a device that runs by itself has."""
+    """Return the host times that only a device which runs by itself has, by field."""
     sync = known[HostPart.SYNCHRONIZE, "return"]
     issue = known[HostPart.OPERATOR, "many"]
     latency = known[HostPart.OPERATOR, "until_done"] - issue - sync
@@ -113,5 +115,5 @@ def _device_times(
     }
 
 
-def _operator(seconds: Seconds, issue: Issue, launch: Seconds) -> Seconds:
+def _operator_time(seconds: Seconds, issue: Issue, launch: Seconds) -> Seconds:
     return max(seconds - issue.num_launches * launch, _LEAST_LATENCY) / issue.num_ops

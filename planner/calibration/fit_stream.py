@@ -1,10 +1,10 @@
-"""Memory-bound operators: a latency, bandwidths, and a correction where it errs less.
+"""Fitting memory-bound operators: a latency, bandwidths, and a correction where it errs less.
 
-The profile's model of such an operator is ``t = latency + bytes / (share bandwidth)``; on a core,
-whose operators are called, the latency is next to nothing; what the shortest measurement of an
-operator has beyond it is the host's (``LineFit.host``). A correction is learned
-(``planner.calibration.correction``) on what is left without that, and kept if it errs less on sizes
-held out. Errors count as points count in the fit: a core's caches hide what memory takes.
+The profile's model of such an operator is ``t = latency + bytes / (share bandwidth)``. On a core,
+whose operators are called, the latency is next to nothing; the rest of an operator's shortest
+measurement is the host's (``LineFit.host``). A correction (``planner.calibration.correction``) is
+learned without that part, and kept if it errs less on sizes held out. Errors are weighted as points
+are in the fit: a core's caches hide the time of memory.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,56 +25,56 @@ from planner.calibration.points import Family, StreamOp, StreamPoint
 from planner.calibration.records import Record
 
 CALL_TIME: Seconds = 0.1 * US
-"""Latency of a kernel on a CPU, a function call; keeps the number above zero."""
+"""Seconds of a kernel's call on a CPU, so that the latency is above zero."""
 FRESH_BYTES: Bytes = 32 * MIB
-"""Memory from here on comes anew from the system for each tensor: glibc's largest threshold of
+"""Tensors from this size on get new memory from the system each time: glibc's largest threshold of
 ``mmap`` (malloc.c, ``DEFAULT_MMAP_THRESHOLD_MAX``)."""
 _PLAIN = (StreamOp.COPY, StreamOp.ADD)
-"""What the memory bandwidth is fitted to."""
+"""Operators that the memory bandwidth is fitted to."""
 _GPU_SHARES = {StreamOp.CONCAT: CONCAT_EFFICIENCY, StreamOp.VIEWS: CONCAT_EFFICIENCY}
-"""Shares of the bandwidth that a GPU's kernels have as constants (``kernels.pointwise``)."""
+"""Share of the bandwidth of a GPU's kernels, as constants (``kernels.pointwise``)."""
 _FEWEST_SIZES = 4
-"""A bandwidth needs so many sizes of an operator: half are held out, and a line takes two."""
+"""Fewest sizes of an operator: half are held out, and a line takes two."""
 _LEAST_TOLD = 0.25
-"""Least of a kernel's time beside the host's that something can be learned from: it is what is
-left of a measurement, whose repeats differ by some percent."""
+"""Smallest share of the time beside the host's from which a correction is learned: it is a
+difference of measurements that repeat within some percent."""
 _FOLDS = 10
-"""A correction is learned on nine tenths of the sizes, and judged on the others."""
+"""Number of folds: a correction is learned on all but one of them, and judged on that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSetting:
-    """What is known before memory-bound operators are fitted."""
+    """Facts known before memory-bound operators are fitted."""
 
     maps_anew: bool = False
-    """Whether the system maps tensors of `FRESH_BYTES` and more anew each time."""
+    """Whether the system maps tensors of ``FRESH_BYTES`` and more anew each time."""
     on_core: bool = False
     """Whether operators are functions of a core."""
     cache_bytes: Bytes = 0.0
-    """What fits in it counts in proportion to its size: the bandwidth is the memory's, where the
-    time goes, and not what a core's cache gives for an instant."""
+    """Points that fit in these bytes of cache have a weight in proportion to their size: the
+    bandwidth is to be the memory's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineFit:
-    """Latencies and bandwidths; calling it gives the profile's seconds of points."""
+    """Latencies and bandwidths; called with points, it returns the profile's seconds."""
 
     latency: Seconds
-    """What copies and sums begin with, as measured: on a core the host's."""
+    """Measured latency of copies and sums, on a core including the host's."""
     bandwidth: BytesPerSecond
     lines: Mapping[StreamOp, tuple[Seconds, BytesPerSecond]]
-    """Operators with a line of their own: a core's others."""
+    """Latency and bandwidth of a core's other operators."""
     calls: Mapping[StreamOp, Seconds]
-    """The host's part of a core's operators."""
+    """Seconds of the host in a core's operators."""
     on_core: bool
 
     def __call__(self, points: Sequence["MeasuredStream"]) -> Array:
-        """Return what the profile says, uncorrected."""
+        """Return the profile's seconds, uncorrected."""
         start = CALL_TIME if self.on_core else self.latency
         return np.array([start + p.num_bytes / self._rate(p.op) for p in points])
 
     def host(self, points: Sequence["MeasuredStream"]) -> Array:
-        """Return what measurements have beyond the profile's model: the host's part."""
+        """Return the seconds of the host in measurements, which the profile's model lacks."""
         return np.array([self.calls.get(p.op, 0.0) for p in points])
 
     def _rate(self, op: StreamOp) -> BytesPerSecond:
@@ -83,7 +83,7 @@ class LineFit:
         return self.bandwidth * _GPU_SHARES.get(op, 1.0)
 
     def with_calls(self, points: Sequence["MeasuredStream"]) -> "LineFit":
-        """Return it with what the shortest measurements of a core's operators have beyond it."""
+        """Return the fit with the host's seconds, from each operator's shortest measurement."""
         calls: dict[StreamOp, Seconds] = {}
         for op in {p.op for p in points} if self.on_core else ():
             shortest = min((p for p in points if p.op is op), key=lambda p: p.seconds)
@@ -97,44 +97,46 @@ class StreamFit:
 
     line: LineFit
     errors: Accuracy
-    """Without a correction, which was chosen by its errors."""
+    """Errors without a correction, as that was chosen by its errors."""
     num_points: int
-    """Copies and sums, which latency and bandwidth are fitted to."""
+    """Number of copies and sums."""
     num_others: int
-    """Points of the operators in ``shares``."""
+    """Number of points of the operators in ``shares``."""
     num_bytes: tuple[float, float]
     fresh_bandwidth: BytesPerSecond | None
-    """How fast new tensors of `FRESH_BYTES` and more are filled; not fitted; None: not measured."""
+    """Bandwidth of filling new tensors of ``FRESH_BYTES`` and more; None: not measured."""
     learned: TimeCorrection
-    """What was learned, whether or not it is better."""
+    """The learned correction, whether or not it is better."""
     correction: TimeCorrection
-    """What is better on sizes held out: this, or nothing."""
+    """The correction that errs less on sizes held out: the learned one or none."""
 
     @property
     def latency(self) -> Seconds:
-        """What copies and sums begin with, as measured."""
+        """Measured latency of copies and sums, in seconds."""
         return self.line.latency
 
     @property
     def bandwidth(self) -> BytesPerSecond:
-        """Rate of copies and sums."""
+        """Bandwidth of copies and sums, in bytes per second."""
         return self.line.bandwidth
 
     @property
     def shares(self) -> dict[StreamOp, float]:
-        """Share of the bandwidth that a core's operators other than copies and sums reach."""
+        """Share of the bandwidth that each other operator of a core reaches."""
         return {op: rate / self.bandwidth for op, (_, rate) in self.line.lines.items()}
 
     def predicted(self, points: Sequence["MeasuredStream"], correction: TimeCorrection) -> Array:
-        """Return what measuring points would take: corrected, and the host's part."""
+        """Return the seconds that measuring points would take: corrected, with the host's part."""
         return _predicted(self.line, points, correction)
 
 
 def fit_stream(records: Sequence[Record], setting: StreamSetting | None = None) -> StreamFit:
-    """Fit a latency and a bandwidth to copies and sums; alternate sizes are held out in turn.
+    """Return latency and bandwidth fitted to copies and sums.
 
-    With ``maps_anew`` to tensors below `FRESH_BYTES`: a larger one is new memory from the system
-    each time, and every page of it costs a fault. That bandwidth is returned beside the fitted one.
+    Alternate sizes are held out in turn.
+
+    With ``maps_anew`` to tensors below ``FRESH_BYTES`` alone: a larger one is new memory each time,
+    and every page of it costs a fault. That bandwidth is returned, too.
 
     With ``on_core`` other operators have a bandwidth of their own, fitted and held out in the same
     way.
@@ -216,7 +218,7 @@ def _predicted(
 
 
 def _learned(line: LineFit, points: Sequence[MeasuredStream]) -> TimeCorrection:
-    """Learn from points of whose time more than the host's is told."""
+    """Return the correction learned from points with enough time beside the host's."""
     rough, host = line(points), line.host(points)
     measured = np.array([p.seconds for p in points]) - host
     told = rough >= _LEAST_TOLD * host
@@ -224,7 +226,7 @@ def _learned(line: LineFit, points: Sequence[MeasuredStream]) -> TimeCorrection:
 
 
 def _is_better(points: Sequence[MeasuredStream], setting: StreamSetting) -> bool:
-    """Tell whether what is learned errs less on sizes held out, a tenth of them at a time."""
+    """Return whether learned corrections err less on sizes held out, a tenth at a time."""
     sizes = np.array([p.num_bytes for p in points])
     folds = np.unique(sizes, return_inverse=True)[1] % _FOLDS
     plain = corrected = 0.0
@@ -265,7 +267,7 @@ class _Streams(NamedTuple):
         return latency, 1.0 / slope if slope > 0.0 else float(np.max(self.sizes / self.times))
 
     def held_out(self) -> Array:
-        """Return errors of every other size, from the rest, and the other way round."""
+        """Return the errors of every other size, predicted from the rest, and the reverse."""
         ranks = np.unique(self.sizes, return_inverse=True)[1]
         errors = []
         for fold in (0, 1):

@@ -1,4 +1,4 @@
-"""Measured products to the constants of a profile."""
+"""From measured products to the constants of a profile."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,9 +23,9 @@ from planner.calibration.records import Record
 def fit_gemm(
     records: Sequence[Record], gpu: Gpu, origin: str
 ) -> tuple[dict[str, GemmEfficiency], dict[str, str], dict[str, Accuracy]]:
-    """Fit products by data type; the peak is the best rate that was seen, and some more on a GPU.
+    """Return constants by data type, their sources, and errors of a core's batched products.
 
-    With them where they are from, and what batched products of a core miss.
+    The peak is the best measured rate, on a GPU some more.
     """
     peak = "the best" if gpu.is_core else f"{PEAK_OVER_BEST:g} x the best"
     single = [record for record in records if _product(record).num_products == 1]

@@ -1,4 +1,4 @@
-"""Which points are measured: ``quick`` for a first profile, ``full`` to fit models on."""
+"""The points to measure: ``quick`` for a first profile, ``full`` to fit models on."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ _UPLOAD_BYTES = 64 * 2**20
 _FOCUS = (0.25, 0.5, 1.0)
 _BATCHES_PER_SET = 4
 _CPU_SETS, _GPU_SETS = 500, 600
-"""Sets of tables of the full grid. On a GPU a sixth of them is not in HBM."""
+"""Number of sets of tables of the full grid. On a GPU a sixth of them is not in HBM."""
 _GPU_TABLE_COUNTS = (1, 1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256)
 _FP8_MULTIPLE = 16
-"""Divides every size of an FP8 product (cuBLAS)."""
+"""Divisor of every size of an FP8 product (cuBLAS)."""
 
 
 class Grid(StrEnum):
-    """How much is measured."""
+    """How many points are measured."""
 
     QUICK = "quick"
     """120 embedding points, 150 products: three to six minutes on CPU cores."""
@@ -44,18 +44,18 @@ class Grid(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What decides which points make sense on a machine."""
+    """The properties of a machine that its points depend on."""
 
     on_cpu: bool
     memory_bytes: Bytes
-    """All memory of a rank, not what is free: a run that is resumed must ask for the same."""
+    """All memory of a rank, not only free memory: a resumed run must have the same points."""
     num_ranks: int
     num_nodes: int
     optimizers: tuple[Optimizer, ...]
     data_types: tuple[DataType, ...]
     """Types of embedding weights."""
     has_fp8: bool = False
-    """Whether it multiplies FP8."""
+    """Whether the GPU multiplies FP8."""
 
 
 def grid_points(grid: Grid, target: Target) -> dict[Family, tuple[Point, ...]]:
@@ -75,7 +75,7 @@ def grid_points(grid: Grid, target: Target) -> dict[Family, tuple[Point, ...]]:
 
 
 def embedding_limits(target: Target) -> EmbeddingLimits:
-    """Return ranges of embedding points: wide on a GPU, what a core does in time on a CPU."""
+    """Return the ranges of lookups: wide on a GPU; on a CPU, those that end in time."""
     if target.on_cpu:
         return EmbeddingLimits(
             table_bytes=min(1.5 * GB, 0.15 * target.memory_bytes),
@@ -165,7 +165,7 @@ def _host(target: Target) -> Iterator[HostPoint]:
 
 
 def _collectives(target: Target, *, full: bool) -> Iterator[Point]:
-    """Yield even messages of all sizes, uneven ones of three, and the host's time to issue one."""
+    """Yield even messages of all sizes, uneven ones of three sizes, and issuing one on the host."""
     ranks = target.num_ranks
     if ranks == 1:
         return

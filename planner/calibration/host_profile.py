@@ -1,8 +1,8 @@
-"""A profile whose host times are this machine's: ``planner calibrate --host``.
+"""A profile with this machine's host times: ``planner calibrate --host``.
 
-Needs no GPU. The operators of a TorchRec step (a lookup with its autograd, linear layers) run on
-CPU tensors of next to no size, so that what takes time is Python, dispatch and autograd, whatever
-the device; launches are added by the model, at the profile's ``launch_time``.
+It needs no GPU. The operators of a TorchRec step (a lookup with its autograd, linear layers) run on
+tiny CPU tensors, so that the time is that of Python, dispatch and autograd on any device; the model
+adds launches, at the profile's ``launch_time``.
 """
 
 import warnings
@@ -20,7 +20,7 @@ _PARTS = (HostPart.LAYER, HostPart.LOOKUP)
 
 
 def measured_host() -> HostFit:
-    """Measure this machine's time per operator, forward and backward; takes seconds."""
+    """Return this machine's time per operator, forward and backward, measured within seconds."""
     device = open_device("cpu", 0, cache_bytes("cpu", 1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's and fbgemm's, about themselves
@@ -29,7 +29,7 @@ def measured_host() -> HostFit:
 
 
 def host_profile(base: HardwareProfile, host: HostFit, cpu: str | None = None) -> HardwareProfile:
-    """Return a profile with measured host times; everything else, launches too, is ``base``'s."""
+    """Return ``base`` with measured host times; launches are ``base``'s."""
     sources = host_sources(host, cpu or cpu_name())
     return replace(
         base,
@@ -40,7 +40,7 @@ def host_profile(base: HardwareProfile, host: HostFit, cpu: str | None = None) -
 
 
 def host_sources(host: HostFit, cpu: str) -> Mapping[str, str]:
-    """Return what stands behind every measured time, by dotted field name."""
+    """Return the source of every measured time, by dotted field name."""
     return {
         f"host.{name}": f"{origin}, on CPU tensors, {cpu}; launches come on top"
         for name, origin in host.origins.items()

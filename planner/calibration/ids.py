@@ -1,18 +1,21 @@
-"""Ids of a batch: drawn with a Zipf law, hashed over the table."""
+"""Drawing the ids of a batch by a Zipf law, hashed over the table."""
 
 from typing import Any
 
 import torch
 
 _HEAD = 4096
-"""Ranks whose probabilities are exact; beyond, the power law is integrated."""
+"""Number of ranks with exact probabilities; beyond, the power law is integrated."""
 _MULTIPLIER = 2_654_435_761
 """A prime (Knuth's multiplicative hash): rank times it, modulo the rows, is a permutation unless
 the number of rows is a multiple of it."""
 
 
 def draw_ids(num_ids: int, num_embeddings: int, zipf: float, generator: Any) -> Any:  # noqa: ANN401
-    """Draw ids in proportion to rank ** -zipf; which rows are popular is hashed."""
+    """Return ids drawn with probability in proportion to rank ** -zipf.
+
+    A hash scatters the ranks.
+    """
     device = generator.device
     uniform = torch.rand(num_ids, generator=generator, device=device, dtype=torch.float64)
     if zipf == 0:
@@ -31,7 +34,7 @@ def draw_ids(num_ids: int, num_embeddings: int, zipf: float, generator: Any) -> 
 
 
 def draw_lengths(num_samples: int, pooling_factor: float, generator: Any) -> Any:  # noqa: ANN401
-    """Draw ids per sample: the two whole numbers around the pooling factor, with its mean."""
+    """Return ids per sample, the two whole numbers around the pooling factor, with its mean."""
     whole = int(pooling_factor)
     device = generator.device
     more = torch.rand(num_samples, generator=generator, device=device) < pooling_factor - whole
@@ -39,7 +42,7 @@ def draw_lengths(num_samples: int, pooling_factor: float, generator: Any) -> Any
 
 
 def _integral(low: float, high: float, exponent: float) -> float:
-    """Integrate x ** -exponent."""
+    """Return the integral of x ** -exponent."""
     if high <= low:
         return 0.0
     if abs(exponent - 1) < 1e-9:
@@ -49,7 +52,7 @@ def _integral(low: float, high: float, exponent: float) -> float:
 
 
 def _inverse(low: float, mass: Any, exponent: float) -> Any:  # noqa: ANN401 - tensors
-    """Return the end of the interval from ``low`` with that integral."""
+    """Return the end of the interval from ``low`` over which the integral is ``mass``."""
     if abs(exponent - 1) < 1e-9:
         return low * torch.exp(mass)
     power = 1 - exponent

@@ -1,4 +1,4 @@
-"""``planner calibrate --from-trace``: what profiled training steps tell."""
+"""``planner calibrate --from-trace``: learning from profiled training steps."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 12
 _NS = 1e-9
-"""Less is rounding of the profiler's clock."""
+"""Seconds below which a time is rounding of the profiler's clock."""
 
 
 def learn_from_trace(
     traces: str, hardware: str, path: str | None, name: str | None, output: Output
 ) -> None:
-    """Learn host overheads and collectives from the traces of real training steps."""
+    """Learn host overheads and collectives from traces, report them, and write a profile."""
     from costmodel.domain.hardware import Device
     from planner.calibration.base_profile import base_profile
     from planner.calibration.learning import learn, learned_profile

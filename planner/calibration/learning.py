@@ -1,9 +1,9 @@
-"""What a profiled run says about its machine: host overheads, kernel times, collectives.
+"""Host overheads, kernel times and collectives of a machine, from a profiled run.
 
-Host overheads are the host's own time, without what it waits for the device. Values beyond the
-upper quartile by more than 1.5 times the interquartile range (Tukey, *Exploratory Data Analysis*,
-1977) are left out of means: garbage collection and page faults are not the cost of an operator.
-A collective takes from its latest start on any rank to its end, never what one rank's profile says.
+Host overheads are the host's own time, without waits for the device. Values beyond the upper
+quartile by more than 1.5 times the interquartile range (Tukey, *Exploratory Data Analysis*, 1977)
+are left out of means: garbage collection and page faults are not the cost of an operator. A
+collective takes from its latest start on any rank to its end, not what one rank's profile says.
 """
 
 from collections import defaultdict
@@ -20,9 +20,9 @@ from planner.traces.replay.importing import ImportedRun
 
 _BACKWARD = "autograd::engine::evaluate_function"
 _FEWEST_SIZES = 3
-"""Different message sizes that a curve needs to replace one that was fitted."""
+"""Number of message sizes with which a curve replaces a fitted one."""
 _BLOCKED: Seconds = 1 * US
-"""The profiler's clock: the host was blocked if it waited longer than a tick."""
+"""Longest wait that does not count as blocked: a tick of the profiler's clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,24 +32,24 @@ class TracedCollective:
     op: CollectiveOp
     num_ranks: int
     num_bytes: Bytes
-    """Size of its largest message; 0 if the traces do not tell."""
+    """Bytes of its largest message; 0: not in the traces."""
     seconds: Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """What was learned from one run."""
+    """Numbers learned from one run."""
 
     source: str
     operators: Sequence[OperatorOverheads]
     kernels: Sequence[KernelTime]
     collectives: Sequence[TracedCollective]
     host: Mapping[str, Seconds]
-    """By field of ``costmodel.domain.hardware.Host``."""
+    """Seconds by field of ``costmodel.domain.hardware.Host``."""
 
 
 def learn(run: ImportedRun, source: str) -> Learned:
-    """Read overheads, kernel times and collectives off an imported run."""
+    """Return the overheads, kernel times and collectives of an imported run."""
     operators = [operator for rank in run.operators for operator in rank.operators[1:]]
     return Learned(
         source=source,
@@ -61,7 +61,7 @@ def learn(run: ImportedRun, source: str) -> Learned:
 
 
 def learned_profile(learned: Learned, base: HardwareProfile) -> HardwareProfile:
-    """Return a profile with the numbers of the run where it has them, else those of ``base``."""
+    """Return ``base`` with the numbers that a run has."""
     origin = f"{learned.source}, profiled training steps"
     curves = {(c.op, c.num_ranks, c.num_nodes): c for c in base.curves}
     for curve in _curves(learned.collectives, origin):
@@ -128,7 +128,7 @@ def _host(run: ImportedRun, operators: Sequence[Operator]) -> dict[str, Seconds]
 
 
 def _between_launches(operators: Sequence[Operator]) -> Iterator[tuple[Seconds, bool]]:
-    """Yield the host's own time from every launch to the next, and whether that is backward's."""
+    """Yield the host's own time from every launch to the next, and whether it is in backward."""
     since: Seconds = 0.0
     for operator in operators:
         since += operator.before + operator.lead
@@ -164,7 +164,7 @@ def _collectives(run: ImportedRun) -> list[TracedCollective]:
 
 
 def _curves(points: Sequence[TracedCollective], origin: str) -> list[CollectiveCurve]:
-    """Return a curve for every collective with enough sizes; more bytes never take less time."""
+    """Return a curve for every collective with enough sizes, rising with the bytes."""
     times: dict[tuple[CollectiveOp, int], dict[Bytes, list[Seconds]]] = defaultdict(dict)
     for point in points:
         if point.num_bytes > 0 and point.seconds > 0:
@@ -191,10 +191,10 @@ def _curves(points: Sequence[TracedCollective], origin: str) -> list[CollectiveC
 
 
 def _continued(curve: CollectiveCurve, base: CollectiveCurve | None) -> CollectiveCurve:
-    """Return what was learned, and beyond its sizes what the base says, never less.
+    """Return the learned curve, extended beyond its sizes by the base's, and never lower.
 
-    A step has few sizes, and a curve goes on at its last knot's bandwidth: small messages, which
-    only wait for the network, would foretell a slow one.
+    A step has few sizes, and a curve goes on at its last knot's bandwidth: from small messages,
+    which only wait for the network, the network would look slow.
     """
     if base is None:
         return curve
@@ -209,7 +209,7 @@ def _continued(curve: CollectiveCurve, base: CollectiveCurve | None) -> Collecti
 
 
 def _mean(values: Iterable[Seconds]) -> Seconds:
-    """Return the mean without outliers, 0 of nothing."""
+    """Return the mean without outliers; 0 if there are no values."""
     known = list(values)
     if len(known) < 4:
         return fmean(known) if known else 0.0

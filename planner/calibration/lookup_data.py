@@ -1,4 +1,4 @@
-"""Measured lookups as arrays, and what a roofline with some constants says of them."""
+"""Measured lookups as arrays, and their times by a roofline with given constants."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ NUM_FOLDS = 5
 
 
 class Constants(NamedTuple):
-    """What is fitted, in SI."""
+    """The fitted constants, in SI units."""
 
     lookup_bandwidth: float
     update_bandwidth: float
@@ -36,10 +36,10 @@ class Constants(NamedTuple):
     row_update_time: Seconds
     gradient_time: Seconds = 0.0
     backward_latency: Seconds = 0.0
-    """0: that of the backward's kernels, each doing nothing."""
+    """0: the latency of each of the backward's kernels."""
     sort_latency: Seconds = 0.0
     forward_latency: Seconds = 0.0
-    """0: that of one kernel that does nothing."""
+    """0: the latency of one kernel."""
     bag_time: Seconds = 0.0
     forward_turn_time: Seconds = 0.0
     backward_turn_time: Seconds = 0.0
@@ -50,7 +50,7 @@ class Constants(NamedTuple):
         uvm_bandwidth: BytesPerSecond = 1.0,
         corrections: "LookupCorrections | None" = None,
     ) -> LookupRates:
-        """Return the rates of a device whose kernels take so long at the least.
+        """Return the rates of a device whose kernels take at least ``latency``.
 
         ``uvm_bandwidth`` counts only for lookups in host memory.
         """
@@ -69,7 +69,7 @@ class Constants(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LookupCorrections:
-    """Corrections of kernels alone: without the host's part and rows in host memory."""
+    """Corrections of kernels, without the host's part and rows in host memory."""
 
     forward: TimeCorrection = NO_CORRECTION
     backward: TimeCorrection = NO_CORRECTION
@@ -80,13 +80,13 @@ NO_CORRECTIONS = LookupCorrections()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupSetting:
-    """What is known of the machine before lookups are fitted."""
+    """Facts known before lookups are fitted."""
 
     caches: Caches
     latency: Seconds
-    """What a kernel takes that does nothing."""
+    """Seconds of a kernel that does nothing."""
     forward_host: Seconds = 0.0
-    """Host's part of the measured time: all of issuing where kernels run on the host's thread."""
+    """Host's seconds in a measurement: all of issuing where kernels run on the host's thread."""
     backward_host: Seconds = 0.0
 
 
@@ -102,7 +102,7 @@ class LookupData:
     fold: Folds
 
     def part(self, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> "LookupData":
-        """Return some of the points."""
+        """Return the points for which ``chosen`` is true."""
         return LookupData(
             self.traffic[chosen],
             self.weighted[chosen],
@@ -113,7 +113,7 @@ class LookupData:
 
 
 def lookup_data(records: Sequence[Record], caches: Caches) -> LookupData:
-    """Return measured points; those of one set of tables are in one fold."""
+    """Return measured points as arrays; those of one set of tables are in one fold."""
     numbers: dict[object, int] = {}
     sets = [numbers.setdefault(tables_of(record), len(numbers)) for record in records]
     points = [point_of(record) for record in records]
@@ -148,7 +148,7 @@ def lookup_times(
     uvm_bandwidth: float,
     corrections: LookupCorrections = NO_CORRECTIONS,
 ) -> tuple[Array, Array]:
-    """Return seconds of forward and backward, host's part included."""
+    """Return seconds of forward and backward, including the host's part."""
     rates = constants.rates(setting.latency, uvm_bandwidth, corrections)
     forward = setting.forward_host + kernel_times(traffic, rates, backward=False)
     backward = setting.backward_host + kernel_times(traffic, rates, backward=True)
@@ -202,5 +202,5 @@ def point_of(record: Record) -> EmbeddingPoint:
 
 
 def tables_of(record: Record) -> TableSet:
-    """Return the tables that a lookup was measured with."""
+    """Return the set of tables of a measured lookup."""
     return point_of(record).tables

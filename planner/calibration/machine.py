@@ -1,4 +1,4 @@
-"""What the measurements were taken on, and whether something else is running there."""
+"""The measured machine, and whether other processes use it."""
 
 import os
 import platform
@@ -15,11 +15,11 @@ from costmodel.base.units import MIB, Bytes
 _PACKAGES = ("torch", "fbgemm-gpu", "fbgemm-gpu-cpu", "torchrec", "shardwise")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _ASSUMED_CACHE: Bytes = 32 * MIB
-"""Last-level cache where the system does not tell: that of one core complex of AMD EPYC."""
+"""Last-level cache if the system does not give it: that of one core complex of AMD EPYC."""
 
 
 def machine_facts(kind: str, num_ranks: int, num_nodes: int) -> dict[str, Any]:
-    """Return machine, date and versions, as the measurements file has them."""
+    """Return machine, date and versions, for the measurements file."""
     facts: dict[str, Any] = {
         "device": kind,
         "name": device_name(kind),
@@ -43,17 +43,17 @@ def machine_facts(kind: str, num_ranks: int, num_nodes: int) -> dict[str, Any]:
 def keeps_memory() -> bool:
     """Return whether glibc was told never to give large tensors' memory back to the system.
 
-    By default tensors of 32 MiB and more are mapped anew each time, and the system fills every
-    page with zeros: several times slower; those of other threads' arenas, from 64 MiB on, however
-    many mappings are allowed. `planner validate` trains with that switched off, and the command
-    line measures so, too (``planner.validation.launch.RANK_ENVIRONMENT``).
+    By default tensors of 32 MiB and more are mapped anew each time, and the system fills every page
+    with zeros: several times slower; those of other threads' arenas, from 64 MiB on, however many
+    mappings are allowed. ``planner validate`` trains with that switched off, and the command line
+    measures so, too (``planner.validation.launch.RANK_ENVIRONMENT``).
     """
     asked = {"MALLOC_MMAP_MAX_": "0", "MALLOC_ARENA_MAX": "1"}
     return all(os.environ.get(name) == value for name, value in asked.items())
 
 
 def other_facts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return what has changed, so that measurements may not be mixed; not the date."""
+    """Return which facts have changed, the date apart, so that measurements may not be mixed."""
     names = sorted((before.keys() | now.keys()) - {"date"})
     return [
         f"{name}: {before.get(name)} before, {now.get(name)} now"
@@ -96,7 +96,7 @@ def host_memory_bytes() -> Bytes:
 
 
 def busy_cores() -> float | None:
-    """Return how many processes ran or waited to run in the last minute; None where not told."""
+    """Return how many processes ran or waited to run in the last minute; None: unknown."""
     try:
         return os.getloadavg()[0]
     except (AttributeError, OSError):

@@ -1,9 +1,9 @@
-"""Collectives on all ranks, from the start of the last rank to the end.
+"""Measuring collectives, from the start of the last rank to the end.
 
 On CPU (gloo) each is run by itself after a barrier, and its time is from the latest start to the
 latest end by a clock that all processes of a node share; over several nodes it is the longest
-duration. On CUDA (NCCL) it is that of a run of them, between two events, over their number, as
-nccl-tests do.
+duration. On CUDA (NCCL) it is the time of several in a row, between two events, over their number,
+as in nccl-tests.
 """
 
 import time
@@ -23,13 +23,16 @@ from planner.calibration.records import Record, record_of
 from planner.calibration.timing import summary
 
 _FEW, _MANY = 8, 24
-"""Repeats of messages above and below `_LARGE`."""
+"""Number of repeats of messages above and below ``_LARGE``."""
 _LARGE = 4 * MIB
 _IN_A_ROW = 20
 
 
 def measure_collective(point: CollectivePoint, device: DeviceUnderTest) -> Record:
-    """Time one collective; every rank calls this with the same point, and gets the same record."""
+    """Return the record of one collective.
+
+    All ranks call this with one point and get one record.
+    """
     run = prepared(point, device)
     for _ in range(3):
         run()
@@ -48,7 +51,7 @@ def measure_collective(point: CollectivePoint, device: DeviceUnderTest) -> Recor
 
 
 def prepared(point: CollectivePoint, device: DeviceUnderTest) -> Callable[[], object]:
-    """Return the call of a collective on buffers of its size."""
+    """Return a function that runs a collective on buffers of its size."""
     world = dist.get_world_size()
     count = max(world, point.num_bytes // 4)
     if point.op is CollectiveOp.ALL_TO_ALL:
@@ -70,7 +73,7 @@ def prepared(point: CollectivePoint, device: DeviceUnderTest) -> Callable[[], ob
 
 
 def splits(point: CollectivePoint) -> tuple[list[int], list[int]]:
-    """Return the numbers this rank sends to and receives from every rank, four bytes each.
+    """Return the numbers, four bytes each, that this rank sends to and receives from every rank.
 
     With a focus f every rank sends ``(1 - f) / n`` of its buffer to each, and f more to rank 0,
     which so receives ``1 - f + n f`` buffers: that is the largest message.

@@ -1,4 +1,4 @@
-"""Matrix products and memory-bound operators."""
+"""Measuring matrix products and memory-bound operators."""
 
 from collections.abc import Callable
 from math import inf
@@ -14,12 +14,12 @@ from planner.calibration.records import Record, record_of
 
 _BUDGET: Seconds = 0.15
 _PRODUCTS = 4
-"""Products in a row that are timed together, after one that fetches the operands."""
+"""Number of products timed together in a row, after one that fetches the operands."""
 _CONCAT_BLOCKS = 8
 _CONCAT_COLUMNS = 128
-"""As wide as embeddings are."""
+"""Columns of concatenated tensors, as embeddings have."""
 _MEETINGS = 11
-"""Repeats where ranks meet before each: all must make as many."""
+"""Number of repeats where ranks meet before each, the same on all ranks."""
 _TYPES = {
     DataType.FP32: torch.float32,
     DataType.TF32: torch.float32,
@@ -29,7 +29,7 @@ _TYPES = {
 
 
 def measure_product(point: GemmPoint, device: DeviceUnderTest) -> Record:
-    """Time C = A B as a step has it.
+    """Return the record of C = A B, timed as in a step.
 
     On CUDA several in a row, with the operands where the last one left them. On a core one by
     itself, after the operator before it has written A; B and the memory of C are not in the cache
@@ -81,7 +81,7 @@ def _products_in_a_row(
 
 
 def has_fp8() -> bool:
-    """Return whether the current GPU multiplies FP8: Ada and Hopper are the first that do."""
+    """Return whether the current GPU multiplies FP8, as from Ada and Hopper on."""
     return bool(torch.cuda.get_device_capability() >= (8, 9))
 
 
@@ -103,9 +103,9 @@ def _operands(point: GemmPoint, device: DeviceUnderTest) -> tuple[torch.Tensor, 
 
 
 def _fp8_product(point: GemmPoint, device: DeviceUnderTest) -> Callable[[], object]:
-    """Return a product of e4m3 numbers, one scale for each operand, into BF16.
+    """Return a function: product of e4m3 numbers, one scale for each operand, into BF16.
 
-    cuBLAS wants A by rows, B by columns, and sizes that 16 divides (``torch._scaled_mm``).
+    cuBLAS needs A by rows, B by columns, and sizes that 16 divides (``torch._scaled_mm``).
     """
     left = torch.rand(point.m, point.k, device=device.name).to(torch.float8_e4m3fn)
     right = torch.rand(point.n, point.k, device=device.name).to(torch.float8_e4m3fn).t()
@@ -118,9 +118,10 @@ def _fp8_product(point: GemmPoint, device: DeviceUnderTest) -> Callable[[], obje
 def measure_stream(
     point: StreamPoint, device: DeviceUnderTest, *, meet: Callable[[], None] | None = None
 ) -> Record:
-    """Time an operator, its inputs not in the cache; ``meet`` lets ranks begin each together.
+    """Return the record of an operator whose inputs are not in the cache.
 
-    Cores that share memory all copy at once in a step, and each then gets less of it.
+    Ranks begin each repeat together by ``meet``: in a step, cores that share memory all copy at
+    once, and each then gets less of it.
     """
     inputs = _inputs(point, device)
 

@@ -1,4 +1,4 @@
-"""FBGEMM's table-batched embedding kernels, forward and backward with the fused optimizer.
+"""Measuring FBGEMM's table-batched embedding kernels, forward and backward with the optimizer.
 
 The cache is emptied before forward and again before backward: in a training step other layers run
 before each. Weights and optimizer states are written once before anything is timed (untouched
@@ -23,25 +23,25 @@ from planner.calibration.timing import Timing
 
 _BUDGET: Seconds = 0.25
 _NUM_BATCHES = 3
-"""Different batches that repeats take turns with."""
+"""Number of batches that repeats take turns with."""
 _FILLING_BATCHES = 10
-"""Batches that fill a cache before anything is timed."""
+"""Number of batches that fill a cache before anything is timed."""
 _LEARNING_RATE = 1e-6
-"""Small: values must not grow, nor sink to denormal numbers, whose arithmetic is slow."""
+"""Small, so that values neither grow nor sink to denormal numbers, whose arithmetic is slow."""
 _WEIGHT = 0.01
 _LOCATIONS = {
     ComputeKernel.FUSED: "DEVICE",
     ComputeKernel.FUSED_UVM: "MANAGED",
     ComputeKernel.FUSED_UVM_CACHING: "MANAGED_CACHING",
 }
-"""FBGEMM's places of weights, by TorchRec's kernels."""
+"""FBGEMM's name of the weights' memory, by compute kernel."""
 _NO_CACHE = 0.2
-"""FBGEMM's default, which only cached tables look at."""
+"""FBGEMM's default cache share, which only cached tables use."""
 _CALLS = 0
 _CACHE_COUNTS = {"unique_ids": 2, "unique_misses": 3}
-"""Places in ``uvm_cache_stats`` (``UVMCacheStatsIndex``)."""
+"""Places of counts in ``uvm_cache_stats`` (``UVMCacheStatsIndex``)."""
 CPU_OPTIMIZERS = (Optimizer.SGD, Optimizer.ROWWISE_ADAGRAD, Optimizer.ADAGRAD)
-"""What FBGEMM has CPU kernels for."""
+"""Optimizers that FBGEMM has CPU kernels for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class _Batch:
     ids: Any
     offsets: Any
     weights: Any = None
-    """One number for each id; None: ids are not weighted."""
+    """A weight for each id; None: ids are not weighted."""
 
 
 class TableKernel:
-    """The tables of a set in memory, ready to be looked up.
+    """The tables of a set in memory, with the kernel that looks them up.
 
     Tables of ``fused_uvm`` and ``fused_uvm_caching`` need a GPU; FBGEMM counts misses of the cache.
     """
@@ -66,7 +66,7 @@ class TableKernel:
         self._module = (_dense_module if self._dense else _fused_module)(tables, device)
 
     def measure(self, point: EmbeddingPoint) -> Record:
-        """Time a point, and count the ids of one of its batches."""
+        """Return the record of a point, with the ids of one of its batches counted."""
         timings = self.timings(point, budget=_BUDGET)
         counts = list(_counted(point, _batch(point, self._device, 0)))
         facts = {
@@ -77,7 +77,7 @@ class TableKernel:
         return replace(record_of(point, timings), facts=facts)
 
     def _cache_counts(self) -> dict[str, float]:
-        """Return what one batch found in the cache, on average over all that were timed."""
+        """Return distinct ids and cache misses per batch, on average over all timed batches."""
         if not self._caches:
             return {}
         counts = self._module.get_uvm_cache_stats().tolist()
@@ -85,14 +85,14 @@ class TableKernel:
         return {name: counts[place] / calls for name, place in _CACHE_COUNTS.items()}
 
     def timings(self, point: EmbeddingPoint, *, budget: Seconds) -> dict[str, Timing]:
-        """Time forward and backward of a point's batches, one after another."""
+        """Return timings of forward and backward over a point's batches."""
         turns = self._batches(point)
         return repeated(lambda: self._once(next(turns)), self._device, budget=budget)
 
     def _batches(self, point: EmbeddingPoint) -> Iterator[_Batch]:
-        """Yield batches without end: a few in turns, but never one again where rows are cached.
+        """Yield batches without end, a few in turns; new ones where rows are cached.
 
-        A cache is filled first, as far as `_FILLING_BATCHES` fill it.
+        A cache is filled first, as far as ``_FILLING_BATCHES`` fill it.
         """
         drawn = (_batch(point, self._device, seed) for seed in count())
         if not self._caches:
@@ -180,11 +180,10 @@ def optimizer_type(optimizer: Optimizer) -> Any:  # noqa: ANN401 - fbgemm is unt
 
 
 def optimizers(device: DeviceUnderTest) -> tuple[Optimizer, ...]:
-    """Return the optimizers to measure on a device unless others are asked for.
+    """Return the optimizers to measure on a device by default.
 
     On CPU one: FBGEMM's kernels there have different inner loops for each, and constants fitted to
-    several suit none (median error of backward 12% for row-wise Adagrad by itself, 15% for SGD,
-    19% together; bench/README.md, Found once).
+    several suit none (bench/README.md, Found once).
     """
     if device.synchronous:
         return (Optimizer.ROWWISE_ADAGRAD,)

@@ -1,9 +1,9 @@
-"""What the host takes to issue work: the pieces whose operators the step model counts.
+"""Measuring the host's pieces of work whose operators the step model counts.
 
 A piece is timed right after the cache was emptied, as pieces of a step come after other work: a
 lookup of two ids takes 0.1 ms in a loop and 0.4 ms in a step (one core of an AMD EPYC; Python and
-its objects have to come back into the cache). On CPU the time is the processor's, on CUDA
-the wall clock's until the calls return.
+its objects have to come back into the cache). On CPU the time is the processor's, on CUDA the wall
+clock's until the calls return.
 """
 
 from dataclasses import replace
@@ -37,7 +37,7 @@ _TINY = TableSet(
 
 
 def measure_host(point: HostPoint, device: DeviceUnderTest) -> Record:
-    """Time one piece of host work."""
+    """Return the record of one piece of host work."""
     measure: dict[HostPart, Callable[[DeviceUnderTest], dict[str, Timing]]] = {
         HostPart.OPERATOR: _operator,
         HostPart.LAYER: _layers,
@@ -53,7 +53,10 @@ def measure_host(point: HostPoint, device: DeviceUnderTest) -> Record:
 
 
 def _operator(device: DeviceUnderTest) -> dict[str, Timing]:
-    """Time eager operators on one number, and on CUDA one until the device is done."""
+    """Return timings of eager operators on one number.
+
+    On CUDA also of one until the device is done.
+    """
     value = torch.ones(1, device=device.name)
 
     def once() -> dict[str, Stopwatch]:
@@ -97,10 +100,10 @@ def _lookup(device: DeviceUnderTest) -> dict[str, Timing]:
 
 
 def _launch(device: DeviceUnderTest) -> dict[str, Timing]:
-    """Time operators that launch a kernel, and the same on nothing, which launch none.
+    """Return timings of operators that launch a kernel, and of the same on nothing, which do not.
 
-    A profiler would tell of the driver's calls, but takes part in them: 8.5 us where an operator
-    with its launch takes 9.6 us without it (the host of an H200).
+    A profiler would show the driver's calls, but changes them: 8.5 us where an operator with its
+    launch takes 9.6 us without it (the host of an H200).
     """
     some, nothing = torch.ones(1, device=device.name), torch.ones(0, device=device.name)
 
@@ -121,7 +124,7 @@ def _launch(device: DeviceUnderTest) -> dict[str, Timing]:
 
 
 def _backward(device: DeviceUnderTest) -> dict[str, Timing]:
-    """Time a backward of one operator: what autograd takes to begin and to end."""
+    """Return the timing of a backward of one operator: autograd's begin and end."""
     value = torch.ones(4, device=device.name, requires_grad=True)
     gradient = torch.ones(4, device=device.name)
 
@@ -146,7 +149,7 @@ def _synchronize(device: DeviceUnderTest) -> dict[str, Timing]:
 
 
 def _collective(device: DeviceUnderTest) -> dict[str, Timing]:
-    """Time issuing an all-to-all, until the call returns."""
+    """Return the timing of issuing an all-to-all, until the call returns."""
     world = dist.get_world_size()
     sent = torch.ones(world, device=device.name)
     received = torch.empty_like(sent)

@@ -1,4 +1,4 @@
-"""Measuring any point: which function does it, and what a point that fails costs."""
+"""Measuring a point of any family, where a failure costs that point only."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,9 +15,9 @@ from planner.calibration.points import EmbeddingPoint, Family, Point, StreamPoin
 from planner.calibration.records import Failure, Record
 
 Measure = Callable[[Any, DeviceUnderTest], Record]
-"""Measures a point of one family on a device."""
+"""Returns the record of a point of one family on a device."""
 NO_MEMORY = "out of memory"
-"""Reason of a failure that another run may not have; see ``attempted``."""
+"""Reason of a failure that another run may not have (``attempted``)."""
 _LONGEST_REASON = 300
 _ERRORS = (
     PlannerError,
@@ -31,7 +31,7 @@ _ERRORS = (
     TypeError,
     ValueError,
 )
-"""What torch, FBGEMM, the compilers behind torch.compile, and ranks that fail raise."""
+"""Errors of torch, FBGEMM, the compilers behind torch.compile, and ranks that fail."""
 
 
 class DeviceLostError(PlannerError):
@@ -51,7 +51,7 @@ class Measurer:
         meet: Callable[[], None] | None = None,
         more: Mapping[str, Measure] | None = None,
     ) -> None:
-        """Take the device, what lets ranks begin a copy together, and families beside ours."""
+        """Take the device, a function that lets ranks begin together, and further families."""
         self._device, self._meet = device, meet
         self._measures: Mapping[str, Measure] = {
             Family.STREAM: self._stream,
@@ -65,7 +65,7 @@ class Measurer:
         self._kernel: TableKernel | None = None
 
     def measure(self, point: Point) -> Record:
-        """Measure a point; raises whatever its kernels raise."""
+        """Return the record of a point; raises the errors of its kernels."""
         if not isinstance(point, EmbeddingPoint):
             self._release()
         return self._measures[point.family](point, self._device)
@@ -84,9 +84,9 @@ class Measurer:
 
 
 def attempted(measurer: Measurer, point: Point, device: DeviceUnderTest) -> Record | Failure:
-    """Measure a point, or say why it could not be: that costs this point only.
+    """Return the record of a point, or why it could not be measured.
 
-    A point that finds no memory has the reason `NO_MEMORY`: it may find some another time, so it
+    A point that finds no memory has the reason ``NO_MEMORY``: it may find some another time, so it
     is not written down.
 
     Raises
@@ -105,7 +105,7 @@ def attempted(measurer: Measurer, point: Point, device: DeviceUnderTest) -> Reco
 
 
 def reason_of(error: BaseException) -> str:
-    """Return an error's name and the beginning of what it says, in one line."""
+    """Return an error's name and the beginning of its text, in one line."""
     said = " ".join(str(error).split())
     return f"{type(error).__name__}: {said}"[:_LONGEST_REASON]
 

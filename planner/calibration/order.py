@@ -1,8 +1,8 @@
-"""The order of what points tell: whenever the time is up, finer steps are missing, not ranges.
+"""The order of points: if time runs out, fine steps are missing, not whole ranges.
 
-Every family brings its points in *units*, lookups by the set of tables that is in memory. Units
-come in rounds: a round has some of every family, by its weight. The first round is the least that
-a profile needs.
+Every family has its points in *units*, lookups by the set of tables that is in memory. Units come
+in rounds: a round has some of every family, by its weight. The first round is the least that a
+profile needs.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -27,13 +27,13 @@ _WEIGHTS: Mapping[Family, int] = {
     Family.GEMM: 4,  # of every type
     Family.COLLECTIVE: 50,  # ten sizes of each operation: a curve needs as many
 }
-"""Units of a round, by family."""
+"""Number of units in a round, by family."""
 _SETS, _CPU_SETS = 6, 4
-"""Sets of tables in a round; fewer on a CPU, which takes long for each."""
+"""Number of sets of tables in a round; fewer on a CPU, which takes long for each."""
 
 
 class Ordered(NamedTuple):
-    """A family's units, the most telling first, and how many of them a round has."""
+    """A family's units, the most informative first, and how many a round has."""
 
     family: str
     weight: int
@@ -55,7 +55,7 @@ def ordered_families(grid: Mapping[Family, Sequence[Point]], *, on_cpu: bool) ->
 
 
 def in_rounds(families: Iterable[Ordered]) -> tuple[list[Unit], list[Unit]]:
-    """Return the units of the first round, and all others, in the order of what they tell."""
+    """Return the units of the first round, and all others, the most informative first."""
     keyed = sorted(
         (((index + 1) / weight, family, unit) for family, weight, units in families
          for index, unit in enumerate(units)),
@@ -66,7 +66,7 @@ def in_rounds(families: Iterable[Ordered]) -> tuple[list[Unit], list[Unit]]:
 
 
 def spread(items: Sequence[_ITEMS]) -> Iterator[_ITEMS]:
-    """Yield items so that the first few are spread evenly: van der Corput's order of places."""
+    """Yield items so that the first few are spread evenly, in van der Corput's order."""
     bits = max(len(items) - 1, 1).bit_length()
     for number in range(2**bits):
         place = int(f"{number:0{bits}b}"[::-1], 2)
@@ -82,7 +82,7 @@ def in_turn(groups: Iterable[Iterable[_ITEMS]]) -> Iterator[_ITEMS]:
 
 
 def grouped(points: Iterable[Point], key: Callable[[Point], Hashable]) -> Iterable[Sequence[Point]]:
-    """Return points that have a key in common, in the order of their first ones."""
+    """Return points grouped by a key, in the order of each group's first one."""
     groups: dict[Hashable, list[Point]] = {}
     for point in points:
         groups.setdefault(key(point), []).append(point)
@@ -90,7 +90,7 @@ def grouped(points: Iterable[Point], key: Callable[[Point], Hashable]) -> Iterab
 
 
 def _kind(point: Point) -> Hashable:
-    """Return what of a point is not a size; of collectives, whether messages are even."""
+    """Return the properties of a point that are no sizes; of a collective, whether it is even."""
     if isinstance(point, StreamPoint):
         return point.op
     if isinstance(point, GemmPoint):

@@ -1,4 +1,4 @@
-"""What is measured: one dataclass per kernel family, and its form in the measurements file."""
+"""Points to measure, one dataclass per kernel family, and their JSON."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Family(StrEnum):
-    """Kernel families, in the order they are measured."""
+    """Kernel families, in the order in which they are measured."""
 
     STREAM = "stream"
     GEMM = "gemm"
@@ -27,10 +27,10 @@ class Family(StrEnum):
 
 
 class Point(Protocol):
-    """Something that can be measured: a frozen dataclass of numbers, names and tuples of them."""
+    """A point to measure: a frozen dataclass of numbers, names and tuples of them."""
 
     family: ClassVar[str]
-    """The family it belongs to: which model is fitted to it."""
+    """The family whose model is fitted to it."""
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
 
@@ -44,9 +44,9 @@ class StreamOp(StrEnum):
     CONCAT = "concat"
     """Eight tensors side by side into one."""
     VIEWS = "views"
-    """As CONCAT, but of views: what a split and a concatenation in another order do."""
+    """As CONCAT, but of views, as in a split and a concatenation in another order."""
     IN_PLACE = "in_place"
-    """One tensor read and written: the exception."""
+    """One tensor read and written in place, no new memory."""
 
 
 class HostPart(StrEnum):
@@ -61,18 +61,18 @@ class HostPart(StrEnum):
     LAUNCH = "launch"
     """One kernel launch; on CUDA only."""
     BACKWARD = "backward"
-    """A backward of one operator, which autograd's own thread runs; on CUDA only."""
+    """A backward of one operator on autograd's thread; on CUDA only."""
     SYNCHRONIZE = "synchronize"
-    """Waiting for a device that is idle."""
+    """Waiting for an idle device."""
     UPLOAD = "upload"
-    """Pinned host memory to the device; on CUDA only."""
+    """A copy from pinned host memory to the device; on CUDA only."""
     COLLECTIVE = "collective"
     """Issuing a collective, until the call returns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSet:
-    """Tables that one kernel serves, row by row of the fields."""
+    """Tables of one kernel, a field's entries being by table."""
 
     num_embeddings: tuple[int, ...]
     embedding_dims: tuple[int, ...]
@@ -96,7 +96,7 @@ class TableSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingPoint:
-    """One kernel over some tables and a batch, forward and backward."""
+    """One lookup kernel over some tables and a batch, forward and backward."""
 
     tables: TableSet
     num_samples: int
@@ -129,7 +129,7 @@ class StreamPoint:
 
     op: StreamOp
     num_bytes: int
-    """Read plus written."""
+    """Bytes read plus bytes written."""
     family: ClassVar[str] = Family.STREAM
 
 
@@ -139,7 +139,7 @@ class HostPoint:
 
     part: HostPart
     size: int = 0
-    """Bytes, where the time depends on them."""
+    """Bytes, if the time depends on them."""
     family: ClassVar[str] = Family.HOST
 
 
@@ -159,7 +159,7 @@ class CollectivePoint:
 
 
 Kinds = Mapping[str, type[Point]]
-"""Families of points, and the dataclass of each."""
+"""The dataclass of each family."""
 KINDS: Kinds = {
     kind.family: kind
     for kind in (StreamPoint, GemmPoint, HostPoint, CollectivePoint, EmbeddingPoint)
@@ -167,13 +167,13 @@ KINDS: Kinds = {
 
 
 def point_data(point: Point) -> dict[str, Any]:
-    """Return a point as JSON has it: lists, numbers and names."""
+    """Return a point as JSON data: lists, numbers and names."""
     data: dict[str, Any] = json.loads(dump_json(asdict(point)))
     return data
 
 
 def point_key(point: Point) -> str:
-    """Return what tells a point from all others, the same in every run."""
+    """Return a text that identifies a point, the same in every run."""
     return f"{point.family} {dump_json(point_data(point), only_ascii=True, sort_keys=True)}"
 
 

@@ -1,4 +1,4 @@
-"""Measurements to a hardware profile: every family fitted, every number with its source."""
+"""From measurements to a hardware profile: every family fitted, every number with its source."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,7 +47,7 @@ from planner.calibration.points import (
 from planner.calibration.records import Measured, Record, origin_text
 
 _ASSUMED_LINK = Link(latency=10 * US, bandwidth=10 * GB)
-"""Between ranks of a node where collectives were not measured and no profile was given."""
+"""Link between ranks of a node if neither measured nor in a base profile."""
 _ASSUMED_NETWORK = Link(latency=30 * US, bandwidth=12.5 * GB)
 """Between nodes: 100 Gb/s Ethernet or InfiniBand per rank."""
 _SHARES = {
@@ -55,26 +55,26 @@ _SHARES = {
     "view_efficiency": StreamOp.VIEWS,
     "in_place_efficiency": StreamOp.IN_PLACE,
 }
-"""Fields of ``Gpu`` and what they are fitted to."""
+"""Fields of ``Gpu``, and the operator that each is fitted to."""
 _UVM_SHARE = 0.8
 """Share of the copy bandwidth that gathers of rows reach: assumed, as in the V100's profile."""
 _GPU_LOOKUPS = (
     "gradient_time", "backward_latency", "sort_latency", "forward_latency", "bag_row_time",
     "bag_time", "forward_turn_time", "backward_turn_time",
 )  # fmt: skip
-"""What is fitted to lookups of a GPU beside what is fitted to a core's."""
+"""Constants that are fitted to lookups of a GPU and not to a core's."""
 _MOST_SHARE = 10.0
-"""Most of the bandwidth that lookups may have, as in files: if nothing that was measured is bound
-by it, a fit may say any rate."""
+"""Largest share of the bandwidth of lookups, as in files: a fit is free if nothing measured is
+bound by it."""
 _ASSUMED = "assumed, not measured; give a profile that has it with --hardware"
 _FEWEST_SIZES = 10
-"""Message sizes that a curve needs: half of the inner ones are held out, and forms of three lines
-compete, each through two points at least."""
+"""Number of message sizes that a curve needs: half of the inner ones are held out, and forms of
+three lines compete, each through at least two points."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
-    """What measuring does not tell."""
+    """Facts about the machine that measuring does not give."""
 
     name: str
     memory_bytes: Bytes
@@ -82,21 +82,21 @@ class MachineFacts:
     l2_bytes: Bytes
     """Last-level cache of one rank."""
     num_sms: int
-    """1 on a CPU: one core per rank."""
+    """Number of SMs; 1 on a CPU, one core per rank."""
     ranks_per_node: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibrated:
-    """A profile, and what it misses beside what its families say."""
+    """A profile, with errors that its families do not have."""
 
     profile: HardwareProfile
     errors: Mapping[str, Accuracy]
     """By optimizer, of replicated tables, in host memory, and of uneven messages."""
     setting: LookupSetting
-    """What was known before lookups were fitted."""
+    """Facts known before lookups were fitted."""
     memory: StreamSetting
-    """The same of memory-bound operators."""
+    """Facts known before memory-bound operators were fitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,23 +114,23 @@ class _Fits:
 def fit_profile(
     measured: Measured, machine: MachineFacts, base: HardwareProfile | None = None
 ) -> Calibrated:
-    """Fit all families; ``base`` gives what was not measured (links, curves of other ranks)."""
+    """Return the profile fitted to all families; ``base`` has links and curves not measured."""
     facts, records = measured.machine, measured.records
     synchronous = facts["device"] == "cpu"
     memory = stream_setting(measured, machine)
-    stream = fit_stream(_of(records, StreamPoint), memory)
-    host = fit_host(_of(records, HostPoint), synchronous=synchronous)
+    stream = fit_stream(_of_kind(records, StreamPoint), memory)
+    host = fit_host(_of_kind(records, HostPoint), synchronous=synchronous)
     setting = _setting(machine, stream, host, synchronous=synchronous)
-    lookups = fit_lookups(_of(records, EmbeddingPoint), setting)
-    uvm = fit_uvm(_of(records, EmbeddingPoint), lookups, setting)
+    lookups = fit_lookups(_of_kind(records, EmbeddingPoint), setting)
+    uvm = fit_uvm(_of_kind(records, EmbeddingPoint), lookups, setting)
     fits = _Fits(stream, host, setting, memory, lookups, uvm, synchronous, origin_text(facts))
     gpu, sources = _gpu(machine, setting.latency, fits)
-    gemm, gemm_sources, batched = fit_gemm(_of(records, GemmPoint), gpu, fits.origin)
-    curves = _curves(_of(records, CollectivePoint), fits.origin)
+    gemm, gemm_sources, batched = fit_gemm(_of_kind(records, GemmPoint), gpu, fits.origin)
+    curves = _curves(_of_kind(records, CollectivePoint), fits.origin)
     others = base.curves if base else ()
     measured_keys = {(curve.op, curve.num_ranks, curve.num_nodes) for curve in curves}
     kept = tuple(c for c in others if (c.op, c.num_ranks, c.num_nodes) not in measured_keys)
-    host_side, host_sources = _host(_of(records, HostPoint), machine, gpu, fits)
+    host_side, host_sources = _host(_of_kind(records, HostPoint), machine, gpu, fits)
     links, link_sources, link_kinds = _links(curves, base, fits.origin)
     profile = HardwareProfile(
         name=machine.name,
@@ -148,12 +148,12 @@ def fit_profile(
         device=Device.CPU if synchronous else Device.CUDA,
         families=_families(fits),
     )  # fmt: skip
-    uneven = uneven_errors(_of(records, CollectivePoint), profile)
+    uneven = uneven_errors(_of_kind(records, CollectivePoint), profile)
     return _calibrated(profile, fits, uneven, batched)
 
 
 def stream_setting(measured: Measured, machine: MachineFacts) -> StreamSetting:
-    """Return what is known before memory-bound operators are fitted."""
+    """Return the facts known before memory-bound operators are fitted."""
     on_core = measured.machine["device"] == "cpu"
     return StreamSetting(
         maps_anew=on_core and not measured.machine.get("keeps_memory", False),
@@ -162,14 +162,14 @@ def stream_setting(measured: Measured, machine: MachineFacts) -> StreamSetting:
     )
 
 
-def _of(records: Sequence[Record], kind: type) -> list[Record]:
+def _of_kind(records: Sequence[Record], kind: type) -> list[Record]:
     return [record for record in records if isinstance(record.point, kind)]
 
 
 def _setting(
     machine: MachineFacts, stream: StreamFit, host: HostFit, *, synchronous: bool
 ) -> LookupSetting:
-    """Return what is known before lookups are fitted.
+    """Return the facts known before lookups are fitted.
 
     On CPU the measured times have the host's operators in them, which the step model charges by
     themselves; and a kernel starts when it is called, so an idle one takes next to nothing.
@@ -186,7 +186,7 @@ def _setting(
 
 
 def _gpu(machine: MachineFacts, latency: Seconds, fits: _Fits) -> tuple[Gpu, dict[str, str]]:
-    """Return the device without its products, and where its numbers come from."""
+    """Return the device without its products, and the sources of its numbers."""
     fitted, bandwidth = fits.lookups.constants, rounded(fits.stream.bandwidth)
     gpu = Gpu(
         name=machine.name,
@@ -254,7 +254,7 @@ def _uvm_kind(fits: _Fits) -> dict[str, Source]:
 
 
 def _shares(fits: _Fits) -> dict[str, float]:
-    """Return a core's shares of the bandwidth, by field; a GPU's kernels have constants."""
+    """Return a core's shares of the bandwidth by field; empty for a GPU."""
     known = fits.stream.shares
     return {name: known[op] for name, op in _SHARES.items() if op in known}
 
@@ -275,7 +275,7 @@ def _stream_text(fits: _Fits) -> str:
 
 
 def _curves(records: Sequence[Record], origin: str) -> tuple[CollectiveCurve, ...]:
-    """Fit a curve to every collective's even messages, a row per repeat's quartile."""
+    """Return a curve for every collective's even messages, fitted to quartiles of repeats."""
     groups: dict[tuple[CollectiveOp, int, int], list[tuple[float, Seconds]]] = {}
     for record in records:
         point = record.point
@@ -333,9 +333,9 @@ def _host(
 def _links(
     curves: Sequence[CollectiveCurve], base: HardwareProfile | None, origin: str
 ) -> tuple[tuple[Link, Link], dict[str, str], dict[str, Source]]:
-    """Return the links inside and between nodes: of the all_to_all that was measured, or given.
+    """Return the links inside and between nodes, from the measured all_to_all or the base.
 
-    With them, by field, the sentence that says where each is from, and the kind of source.
+    With them, by field, the source as a sentence, and its kind.
     """
     links = [_ASSUMED_LINK, _ASSUMED_NETWORK]
     names = ("intra_node", "inter_node")
@@ -360,7 +360,7 @@ def _links(
 
 
 def _families(fits: _Fits) -> dict[str, KernelFamily]:
-    """Return what lookups, memory-bound kernels and host times rest on."""
+    """Return what the numbers of lookups, memory-bound kernels and host times rest on."""
     lookups = fits.lookups
     ranges = {"lookups": lookups.lookups, "embedding_dim": lookups.embedding_dim}
     kinds = ", ".join(
@@ -398,7 +398,7 @@ def _family(
 def _calibrated(
     profile: HardwareProfile, fits: _Fits, uneven: Array, batched: Mapping[str, Accuracy]
 ) -> Calibrated:
-    """Collect what the profile's families do not say."""
+    """Return the profile with the errors that its families do not have."""
     errors = {f"embedding_{kind}": each for kind, each in fits.lookups.by_kind.items()}
     errors.update(batched)
     if fits.uvm:

@@ -1,4 +1,4 @@
-"""How far a calibration is: bars on a terminal, the first for all of it; lines elsewhere."""
+"""Progress of a calibration: bars on a terminal, lines elsewhere."""
 
 from typing import TYPE_CHECKING, Self
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class MeasuringLine:
-    """Shows an overall bar and one per kernel family on stderr.
+    """Shows on stderr an overall bar and one per kernel family, those of the first rank.
 
     They are the first rank's; the others' are alike.
     """
@@ -50,7 +50,7 @@ class MeasuringLine:
             self._bars.stop()
 
     def expect(self, total: int) -> None:
-        """Show the overall bar, for so many points."""
+        """Show the overall bar, of ``total`` points."""
         if self._bars is not None:
             self._all = self._bars.add_task("all", total=total)
         elif total:

@@ -9,7 +9,7 @@ from typing import Any
 import torch.distributed as dist
 
 _PATIENCE = timedelta(hours=2)
-"""How long a rank waits for the others: they measure different points, of different lengths."""
+"""How long a rank waits for others, which measure points of different lengths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,23 +27,23 @@ class Ranks:
         return self.world_size // self.local_world_size
 
     def join(self, kind: str) -> None:
-        """Meet the other ranks."""
+        """Enter the process group."""
         if self.world_size > 1:
             backend = "gloo" if kind == "cpu" else "cpu:gloo,cuda:nccl"
             dist.init_process_group(backend, timeout=_PATIENCE)
 
     def leave(self) -> None:
-        """Part from the other ranks."""
+        """Leave the process group."""
         if self.world_size > 1 and dist.is_initialized():
             dist.destroy_process_group()
 
     def meet(self) -> None:
-        """Return when every rank is here."""
+        """Wait until every rank is here."""
         if self.world_size > 1:
             dist.barrier()
 
     def gathered(self, item: Any) -> list[Any]:  # noqa: ANN401 - anything that can be pickled
-        """Return what every rank gives, in the order of the ranks."""
+        """Return the item of every rank, in the order of the ranks."""
         if self.world_size == 1:
             return [item]
         items: list[Any] = [None] * self.world_size
@@ -52,7 +52,7 @@ class Ranks:
 
 
 def ranks_of(environment: Mapping[str, str] | None = None) -> Ranks:
-    """Return this process's place, from the variables that torchrun sets."""
+    """Return this process's place from the variables that torchrun sets."""
     given = os.environ if environment is None else environment
     if "WORLD_SIZE" not in given:
         return Ranks()

@@ -36,9 +36,9 @@ from planner.files.disk import file_error, os_reason, read_bytes, write_bytes
 from planner.files.json_text import dump_json, load_json
 
 _LARGEST = 2**60
-"""Bytes, rows, samples of a point."""
+"""Largest number of bytes, rows or samples of a point."""
 _LONGEST = 1e6
-"""Seconds, and repeats: some weeks."""
+"""Largest number of seconds or repeats: some weeks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Record:
     spread: Mapping[str, float] = field(default_factory=dict)
     repeats: int = 1
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What was counted while measuring: distinct rows of the batch, misses of a cache."""
+    """Counts of the measurement, such as distinct rows of the batch or misses of a cache."""
 
     def line(self) -> str:
         """Return the record as one line of JSON."""
@@ -63,11 +63,11 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A point that could not be measured here; it is not tried again."""
+    """A point that could not be measured here, and is not tried again."""
 
     point: Point
     reason: str
-    """The error and what it said, in one line."""
+    """The error and its text, in one line."""
 
     def line(self) -> str:
         """Return the failure as one line of JSON."""
@@ -76,7 +76,7 @@ class Failure:
 
 
 def record_of(point: Point, timings: Mapping[str, Timing], *, each: int = 1) -> Record:
-    """Return the record of a point's timings, of ``each`` things in a row."""
+    """Return the record of a point, from timings of ``each`` runs in a row."""
     return Record(
         point=point,
         seconds={name: timing.seconds / each for name, timing in timings.items()},
@@ -87,9 +87,9 @@ def record_of(point: Point, timings: Mapping[str, Timing], *, each: int = 1) -> 
 
 
 def mean_record(records: Sequence[Record]) -> Record:
-    """Return one record of a point that was measured several times: the means of its times.
+    """Return one record of a point that was measured several times, with the mean times.
 
-    Its spread is that within one of them, or between them where that is larger.
+    Its spread is that within one of them, or between them if that is larger.
     """
     first = records[0]
     if len(records) == 1:
@@ -111,7 +111,7 @@ def mean_record(records: Sequence[Record]) -> Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A measurements file."""
+    """The content of a measurements file."""
 
     machine: Mapping[str, Any]
     records: tuple[Record, ...]
@@ -119,7 +119,7 @@ class Measured:
 
 
 def read_measurements(path: Path, kinds: Kinds = KINDS) -> Measured | None:
-    """Read a measurements file; None if there is none or it is empty.
+    """Return the content of a measurements file; None if there is none or it is empty.
 
     ``kinds`` are the families it may have; lines of others count as spoilt.
 
@@ -146,7 +146,7 @@ def read_measurements(path: Path, kinds: Kinds = KINDS) -> Measured | None:
 
 
 def _lines(path: Path) -> list[bytes]:
-    """Return the lines that were written to their end."""
+    """Return the complete lines of a file."""
     return read_bytes(path).split(b"\n")[:-1]
 
 
@@ -191,12 +191,12 @@ def origin_text(facts: Mapping[str, Any]) -> str:
 
 
 def keys(records: Iterable[Record | Failure]) -> set[str]:
-    """Return the keys of the points that have been measured, or tried."""
+    """Return the keys of all points that have been measured or tried."""
     return {point_key(record.point) for record in records}
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
-    """Return a line's object; None for one that is spoilt."""
+    """Return a line's object; None if it is damaged."""
     try:
         data = load_json(line)
     except ValueError:
@@ -205,7 +205,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 
 def _entry(data: dict[str, Any] | None, kinds: Kinds) -> Record | Failure | None:
-    """Return a measurement, or a failure; None for what is neither, which is measured anew."""
+    """Return a measurement or a failure; None if it is neither, to be measured anew."""
     if data is None:
         return None
     try:
@@ -222,11 +222,11 @@ _PHASES: Mapping[str, tuple[str, ...]] = {
     Family.GEMM: ("product",),
     Family.COLLECTIVE: ("collective",),
 }
-"""What profiles are fitted to."""
+"""Phases that profiles are fitted to, by family."""
 
 
 def _numbers(value: object) -> Iterator[float]:
-    """Yield the numbers in a point, as JSON has it."""
+    """Yield the numbers in a point's JSON."""
     parts = value.values() if isinstance(value, dict) else value
     for part in parts if isinstance(parts, Iterable) and not isinstance(parts, str) else ():
         yield from _numbers(part)
@@ -235,7 +235,7 @@ def _numbers(value: object) -> Iterator[float]:
 
 
 def _checked(record: Record) -> Record:
-    """Return a measurement whose sizes are sizes, and times times."""
+    """Return a measurement if its sizes and times are valid; else raise."""
     for number in _numbers(point_data(record.point)):
         if not 0 <= number <= _LARGEST:
             raise ValueError(f"{number} is no size")

@@ -1,7 +1,7 @@
-"""One calibration: what is still to be measured, by whom, and every result kept at once.
+"""One calibration: dividing the points among ranks, measuring, and keeping every result at once.
 
 Each rank measures its share of the points at the same time as the others, as ranks train at the
-same time: what they take from each other, memory bandwidth above all, is in the numbers.
+same time, so that the numbers include what they take from each other, above all memory bandwidth.
 Collectives, and on cores the operators that share their memory, are measured by all together, in
 turns, and kept when the turns are done. Every rank appends to a file of its own; when all is done,
 everything is in the first rank's.
@@ -48,71 +48,71 @@ from planner.calibration.records import (
 from planner.environment.cores import CoreWatch, pin_to_core
 
 _TURNS = 4
-"""Times that what cores do together is measured, half a minute each."""
+"""Number of turns in which cores measure together, half a minute each."""
 _SHARE_TOGETHER = 0.25
-"""Share of a limited time for what all ranks measure at once."""
+"""Share of a limited time for points that all ranks measure at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is to be measured, and where it is kept."""
+    """What to measure, and where to keep it."""
 
     measurements: Path
-    """The first rank's file; see `part_path` for the others'."""
+    """Path of the first rank's file; ``part_path`` has the others'."""
     kind: str
     """``cpu`` or ``cuda``."""
     grid: Grid
     optimizers: tuple[Optimizer, ...] = ()
-    """None: those of the device."""
+    """Optimizers to measure; empty: those of the device."""
     seconds: Seconds | None = None
-    """Time to measure for, what tells most first; None: until everything is measured."""
+    """Seconds to measure for, the most informative points first; None: until all are measured."""
 
 
 class Watcher(Protocol):
-    """Hears how far the measuring is."""
+    """Is told of the progress."""
 
     def expect(self, total: int) -> None:
-        """Hear how many points this rank will measure in all."""
+        """Note how many points this rank will measure in all."""
         ...
 
     def begin(self, family: str, total: int, done: int) -> None:
-        """Hear that a family begins, of which some points were measured before."""
+        """Note that a family begins, ``done`` of whose points were measured before."""
         ...
 
     def advance(self) -> None:
-        """Hear that a point has been measured."""
+        """Note that a point has been measured."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What the first rank fits a profile to."""
+    """The records that a profile is fitted to, and counts of the run."""
 
     measured: Measured
     machine: MachineFacts
     num_new: int
-    """Points that were measured now."""
+    """Number of points that were measured now."""
     num_skipped: int
-    """Points that did not fit in memory; they are tried again by the next run."""
+    """Number of points that did not fit in memory, to be tried again by the next run."""
     foreign_share: float
-    """Share of the ranks' cores that other processes had meanwhile; 0 where that is unknown."""
+    """Share of the ranks' cores that other processes used meanwhile; 0 if unknown."""
 
 
 def part_path(measurements: Path, rank: int) -> Path:
-    """Return a rank's own file."""
+    """Return the path of a rank's own file."""
     if rank == 0:
         return measurements
     return measurements.with_suffix(f".rank{rank}{measurements.suffix}")
 
 
 def forget(measurements: Path) -> None:
-    """Delete what was measured before."""
+    """Delete the files of earlier measurements."""
     for path in _parts(measurements):
         path.unlink(missing_ok=True)
 
 
 def calibrate(request: Request, ranks: Ranks, watcher: Watcher) -> Calibration | None:
-    """Measure what has not been measured yet; returns the outcome on the first rank only."""
+    """Measure the points left, and return the outcome on the first rank; None on others."""
     on_cpu = request.kind == "cpu"
     core = pin_to_core(ranks.local_rank) if on_cpu and ranks.world_size > 1 else None
     if not on_cpu:
@@ -137,7 +137,7 @@ def calibrate(request: Request, ranks: Ranks, watcher: Watcher) -> Calibration |
         failures = tuple(each for each in found if isinstance(each, Failure))
         return Calibration(
             measured=Measured(machine=facts, records=tuple(records), failures=failures),
-            machine=described(request.kind, ranks, cache),
+            machine=machine_of(request.kind, ranks, cache),
             num_new=len(found) - len(known),
             num_skipped=sum(skips),
             foreign_share=max(shares),
@@ -147,7 +147,7 @@ def calibrate(request: Request, ranks: Ranks, watcher: Watcher) -> Calibration |
 
 
 class _Session:
-    """Measures this rank's share, and keeps it."""
+    """Measures this rank's share, and keeps the records."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class _Session:
         self._measurer = Measurer(device, meet=ranks.meet if device.synchronous else None)
 
     def measure(self, earlier: Sequence[Record | Failure]) -> tuple[list[Record | Failure], int]:
-        """Measure every family; returns what is new, and how many points found no memory."""
+        """Measure every family; return the new records, and the number of points without memory."""
         target = self._target()
         known = keys(earlier)
         grid = grid_points(self._request.grid, target)
@@ -190,9 +190,9 @@ class _Session:
     def _measure_by_value(
         self, grid: Mapping[Family, Sequence[Point]], known: Collection[str], seconds: Seconds
     ) -> None:
-        """Measure what tells most until the time is up; the first round whatever the time.
+        """Measure the most informative points until the time is up; the first round in any case.
 
-        What all ranks measure at once comes before the rest, and has its share of the time.
+        Points that all ranks measure at once come first, and have their share of the time.
         """
         begin = time.monotonic()
         ordered = list(ordered_families(grid, on_cpu=self._device.synchronous))
@@ -210,7 +210,10 @@ class _Session:
     def _measure_units(
         self, units: Sequence[tuple[bool, Unit]], until: float, *, together: bool
     ) -> None:
-        """Measure units, those that are needed even after the time; all of them, or a share."""
+        """Measure units until a time, needed ones also after it.
+
+        A share of them, or all together.
+        """
         ranks = self._ranks
         mine = units if together else units[ranks.rank :: ranks.world_size]
         kind = "what all measure at once" if together else "kernels"
@@ -269,7 +272,7 @@ class _Session:
         self._ranks.gathered(None)  # all begin together
 
     def _is_measured_together(self, family: str) -> bool:
-        """Tell whether all ranks measure the same points at the same time.
+        """Return whether all ranks measure the same points at the same time.
 
         Cores share the memory that copies and sums come from, and in a step all copy at once.
         """
@@ -280,7 +283,7 @@ class _Session:
         return target_of(self._request, self._ranks, self._device)
 
     def _records(self, points: Sequence[Point]) -> Iterator[Record | Failure]:
-        """Yield what was measured, or failed; points that find no memory are only counted."""
+        """Yield records and failures; points without memory are only counted."""
         for point in points:
             try:
                 found = attempted(self._measurer, point, self._device)
@@ -294,7 +297,7 @@ class _Session:
 
 
 def target_of(request: Request, ranks: Ranks, device: DeviceUnderTest) -> Target:
-    """Return what the points of a grid depend on."""
+    """Return the properties that a grid's points depend on."""
     on_cpu = device.synchronous
     return Target(
         on_cpu=on_cpu,
@@ -312,7 +315,7 @@ def _tables(point: Point) -> TableSet | None:
 
 
 def _share(points: Sequence[Point], ranks: Ranks) -> list[Point]:
-    """Return a rank's share: every so-manieth point, or set of tables."""
+    """Return a rank's share: every n-th point, or set of tables."""
     groups = [list(some) for _, some in groupby(points, key=lambda p: _tables(p) or p)]
     return [point for group in groups[ranks.rank :: ranks.world_size] for point in group]
 
@@ -323,7 +326,7 @@ def _parts(measurements: Path) -> list[Path]:
 
 
 def _earlier(measurements: Path, facts: dict[str, Any]) -> list[Record | Failure]:
-    """Return what earlier runs measured here, or tried, on whichever rank."""
+    """Return the records and failures of earlier runs, of all ranks."""
     found: list[Record | Failure] = []
     for path in _parts(measurements):
         part = read_measurements(path)
@@ -341,7 +344,7 @@ def _earlier(measurements: Path, facts: dict[str, Any]) -> list[Record | Failure
 
 
 def _union(parts: Sequence[Sequence[Record | Failure]]) -> list[Record | Failure]:
-    """Return every point once: of those that all ranks measured, the first rank's record."""
+    """Return every point once: of points that all ranks measured, the first rank's record."""
     records: dict[str, Record | Failure] = {}
     for record in (record for part in parts for record in part):
         records.setdefault(point_key(record.point), record)
@@ -351,7 +354,7 @@ def _union(parts: Sequence[Sequence[Record | Failure]]) -> list[Record | Failure
 def _keep_together(
     measurements: Path, facts: dict[str, Any], records: Sequence[Record | Failure]
 ) -> None:
-    """Bring everything into the first rank's file."""
+    """Write the records of all ranks to the first rank's file."""
     own = read_measurements(measurements)
     known = keys([*own.records, *own.failures]) if own else set()
     journal = MeasurementJournal(measurements, facts)
@@ -362,8 +365,8 @@ def _keep_together(
         path.unlink(missing_ok=True)
 
 
-def described(kind: str, ranks: Ranks, cache: float) -> MachineFacts:
-    """Return what measuring does not tell of a rank's device, ``cache`` bytes of it cache."""
+def machine_of(kind: str, ranks: Ranks, cache: float) -> MachineFacts:
+    """Return the facts about a rank's device that measuring does not give."""
     sms = 1
     if kind == "cuda":
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())

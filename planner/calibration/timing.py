@@ -1,4 +1,4 @@
-"""Repeated timings, summed up."""
+"""Repeated timings and their summary."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,8 +7,7 @@ from statistics import median, quantiles
 from costmodel.base.units import Seconds
 
 UNSTABLE = 0.2
-"""Spread of repeats from which on a measurement is called unstable: twice what the model families
-are meant to reach."""
+"""Smallest spread of repeats that is called unstable: twice the error that models aim at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +23,7 @@ class Timing:
     repeats: int
 
     def divided(self, count: int) -> "Timing":
-        """Return the timing of one of that many in a row."""
+        """Return the timing of one of ``count`` runs in a row."""
         return Timing(
             seconds=self.seconds / count,
             wall=self.wall / count,

@@ -1,1 +1,1 @@
-"""What recorded ids say about how batches read tables."""
+"""How batches read tables, from recorded ids."""

@@ -1,4 +1,4 @@
-"""Recorded ids to tables: which features belong to which table, and what becomes of a workload."""
+"""From recorded ids to tables: matching features with tables, and updating a workload file."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,36 +21,36 @@ from planner.show.format import count
 
 _ROWS = "num_embeddings is the largest id seen + 1"
 DIGITS = 5
-"""Significant digits of shares and hits in files: more is noise of the sample."""
+"""Significant digits of shares and hits in files; the sample is no more precise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What a file of recorded ids says about its tables."""
+    """Observations of the tables in a file of recorded ids."""
 
     source: str
     batch_samples: int
-    """Samples of one batch."""
+    """Number of samples of one batch."""
     tables: tuple[TableObservation, ...]
     skipped: tuple[str, ...] = ()
-    """Arrays of the file that are not ids."""
+    """Names of arrays that are not ids."""
     unknown: tuple[str, ...] = ()
-    """Features of the file that are none of the workload's."""
+    """Features of the file that the workload does not have."""
     missing: tuple[str, ...] = ()
-    """Tables of the workload that the file says nothing about."""
+    """Tables of the workload that the file does not have."""
     absent: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By table, features that the file lacks while it has others of the table: of how the table is
-    read it tells nothing, and the table stays as it is."""
+    """By table, features that the file lacks while it has others of the table; such a table stays
+    as it is."""
     length_spread: float | None = None
-    """Deviation between batches of the workload's ``local_batch_size``, over their mean ids."""
+    """Standard deviation of the ids in batches of ``local_batch_size``, over their mean."""
     padding: Mapping[str, int] = field(default_factory=dict)
-    """Negative ids by feature: taken as padding, not as lookups."""
+    """Number of negative ids by feature, taken as padding, not as lookups."""
 
 
 def inspect(
     path: str | Path, *, workload: Workload | None = None, batch_samples: int | None = None
 ) -> Inspection:
-    """Read a file of recorded ids and say what it tells about tables.
+    """Return what a file of recorded ids says about tables.
 
     Parameters
     ----------
@@ -141,9 +141,9 @@ def _batch_samples(samples: RecordedIds, asked: int | None, source: str) -> int:
 def _matched(
     samples: RecordedIds, workload: Workload, source: str
 ) -> tuple[dict[str, tuple[FeatureSample, ...]], dict[str, tuple[str, ...]]]:
-    """Return the features of every table that has lookups in the file; and those some tables lack.
+    """Return the features of tables with all of theirs in the file.
 
-    Tables that lack some of their features are not among the former.
+    And the lacking ones of others.
     """
     by_name = {feature.name: feature for feature in samples.features}
     if not samples.named:
@@ -204,7 +204,7 @@ def _check_rows(
 
 
 def remarks(inspection: Inspection) -> Iterator[str]:
-    """Yield what whoever takes these counts for a model's should know."""
+    """Yield warnings for those who use these counts for a model."""
     for table in inspection.tables:
         ids = f"{count(table.num_distinct, 'distinct id')} of up to {table.largest_id:,}"
         if table.is_unhashed:
@@ -239,7 +239,7 @@ def _quoted(names: Iterable[str]) -> str:
 def fragment(
     inspection: Inspection, *, law: str = "histogram", embedding_dim: int | None = None
 ) -> str:
-    """Return the tables as YAML; with an embedding dimension it is a workload file."""
+    """Return the tables as YAML; with an embedding dimension it is a whole workload file."""
     from planner.files.workload_schema import Head
 
     rows = [
@@ -271,12 +271,12 @@ def _one_line(text: str) -> str:
 
 
 def _check_read(written: str, inspection: Inspection) -> None:
-    """Check that the commands that read workloads take what was counted for one.
+    """Check that commands that read workloads accept the counts.
 
     Raises
     ------
     InputError
-        It is more than a model has: of ids per sample, or of tables.
+        A model cannot have as many ids per sample, or as many tables.
 
     """
     try:
@@ -288,14 +288,14 @@ def _check_read(written: str, inspection: Inspection) -> None:
 
 
 def load_patched(path: str | Path) -> tuple[dict[str, Any], Workload]:
-    """Return a workload file as the plain data it holds, and as what it means."""
+    """Return a workload file as plain data, and as a workload."""
     document = parse_yaml(read_text(path), source_name(path))
     workload = workload_from_document(document)
     return document.data, workload
 
 
 def patched(data: Mapping[str, Any], inspection: Inspection, *, law: str = "histogram") -> str:
-    """Return a workload file with the lengths and distributions that were counted.
+    """Return a workload file's text with the counted lengths and distributions.
 
     Everything else stays as it was written, but for comments and layout.
     """
@@ -312,7 +312,7 @@ def patched(data: Mapping[str, Any], inspection: Inspection, *, law: str = "hist
 
 
 def _reads(table: TableObservation, law: str) -> dict[str, Any]:
-    """Return how a batch reads a table, as fields of a workload file."""
+    """Return the fields of a workload file for how a batch reads a table."""
     return {
         "pooling_factor": _rounded(table.pooling_factor),
         **(
@@ -320,12 +320,12 @@ def _reads(table: TableObservation, law: str) -> dict[str, Any]:
             if table.pooling_std
             else {}
         ),
-        "inputs": _written(table.inputs_as(law)),
+        "inputs": _input_fields(table.inputs_as(law)),
     }
 
 
-def _written(inputs: InputDistribution) -> dict[str, Any]:
-    """Return the distribution's fields with few enough digits to read."""
+def _input_fields(inputs: InputDistribution) -> dict[str, Any]:
+    """Return the distribution's fields with few digits."""
     return {
         key: [_rounded(part) for part in value] if isinstance(value, list) else _short(value)
         for key, value in inputs_data(inputs).items()

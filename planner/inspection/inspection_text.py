@@ -1,4 +1,4 @@
-"""What recorded ids say about tables, as text and as JSON."""
+"""Observations of tables from recorded ids, as text and as JSON."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -76,7 +76,7 @@ _STATISTICS: list[Column[TableObservation]] = [
 
 
 def _reuse_column(number: int) -> Column[TableObservation]:
-    """Return the column of one reuse bin: distinct rows that are hit so often in a batch."""
+    """Return the column of one reuse bin: distinct rows with so many hits in a batch."""
     most = 1 << min(number, NUM_BINS - 2)
     title = str(most) if number < 2 else f"{_short(most // 2 + 1)}+"
     if number == NUM_BINS - 1:

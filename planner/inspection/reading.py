@@ -1,4 +1,4 @@
-"""Files of recorded ids: told apart by their first bytes, not by their names."""
+"""Reading files of recorded ids; their first bytes tell the kind, not their names."""
 
 import io
 import math
@@ -30,16 +30,16 @@ from planner.show.format import count
 
 _EXPECTED = "expected .pt of torch.save, .npz, .npy or .parquet"
 _NO_HEADER = (ValueError, TypeError, SyntaxError, TokenError, RecursionError, MemoryError)
-"""What numpy raises at headers of .npy files, which it evaluates as Python's literals."""
+"""Errors of numpy at bad headers of .npy files, which it evaluates as Python's literals."""
 _ID_BYTES = 8
 _MOST_NAMED, _LONGEST = 5, 200
-"""What is left out: how many are named in an error, and characters of one with its type."""
+"""Most skipped arrays that an error names, and most characters of one with its type."""
 _DEEPEST = 3
-"""Lists within each other: batches of batches of tensors."""
+"""Deepest nesting of lists: batches of batches of tensors."""
 
 
 def read_samples(path: str | Path) -> RecordedIds:
-    """Read the ids that a file recorded (``-`` is standard input).
+    """Return the ids that a file recorded (``-`` is standard input).
 
     Raises
     ------
@@ -114,7 +114,7 @@ def _npy(data: bytes) -> RecordedIds:
 
 
 def _array(data: bytes) -> NDArray[Any]:
-    """Return the array of a .npy file, if the file is as long as it says."""
+    """Return the array of a .npy file; ValueError if the file's length is wrong."""
     stream = io.BytesIO(data)
     try:
         version = np.lib.format.read_magic(stream)
@@ -174,7 +174,7 @@ def _parquet(data: bytes) -> RecordedIds:
 
 
 def _num_values(metadata: Any) -> int:  # noqa: ANN401 - pyarrow has no types
-    """Return how many numbers a parquet file holds: equal ones take no bytes in it."""
+    """Return how many numbers a parquet file holds: equal numbers take no bytes."""
     return sum(
         metadata.row_group(group).column(column).num_values
         for group in range(metadata.num_row_groups)
@@ -183,7 +183,7 @@ def _num_values(metadata: Any) -> int:  # noqa: ANN401 - pyarrow has no types
 
 
 def _column(name: str, column: Any) -> FeatureSample | None:  # noqa: ANN401 - pyarrow has no types
-    """Return the ids of a column of whole numbers, or of lists of them; None: others."""
+    """Return the ids of a column of whole numbers, or of lists of them; None: it has others."""
     import pyarrow.compute as pc
     from pyarrow import types
 
@@ -272,7 +272,7 @@ def _mapping(value: Mapping[Any, Any]) -> RecordedIds:
 
 
 def _listed(name: str, value: Sequence[Any]) -> dict[str, NDArray[Any]]:
-    """Return Python's lists of numbers as arrays: an id, or a list of them, for every sample."""
+    """Return lists of numbers as arrays: an id, or a list of ids, for every sample."""
     if _are_numbers(value):
         return {name: np.array(value, dtype=np.int64)}
     if value and all(isinstance(part, list) and (not part or _are_numbers(part)) for part in value):
@@ -287,4 +287,4 @@ def _are_numbers(value: Sequence[Any]) -> bool:
 
 
 _READERS = {b"\x1f\x8b": _gzipped, b"PAR1": _parquet, b"\x93NUMPY": _npy, b"PK": _zipped}
-"""By the bytes that files begin with."""
+"""Readers by the first bytes of a file."""

@@ -1,7 +1,7 @@
-"""Recorded ids of features, however a file spelled them: one array of ids, and how many per sample.
+"""Recorded ids of features in one form: an array of ids, and the number of ids per sample.
 
-Readers turn files into nested names and arrays; the layouts people use are told apart here.
-Everything wrong raises ValueError with what is wrong; who knows the file makes it an InputError.
+Readers turn files into nested names and arrays; the layouts people use are told apart here. Errors
+are ValueErrors, which callers who know the file make InputErrors.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ class FeatureSample:
     lengths: Integers
     """Number of ids of every sample."""
     padding: int = 0
-    """Negative ids that stood beside them, and are no lookups."""
+    """Number of negative ids, which are no lookups."""
 
     def __post_init__(self) -> None:
         for array, what in ((self.ids, "ids"), (self.lengths, "lengths")):
@@ -58,30 +58,30 @@ class FeatureSample:
 
     @property
     def num_samples(self) -> int:
-        """Samples recorded."""
+        """Number of samples."""
         return len(self.lengths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RecordedIds:
-    """What a file recorded."""
+    """The features recorded in a file."""
 
     features: tuple[FeatureSample, ...]
     named: bool = True
     """Whether the file names its features; else they are called t0, t1, ... by place."""
     num_batches: int = 1
-    """Batches that the file keeps apart, of equally many samples."""
+    """Number of batches, of equally many samples, that the file keeps apart."""
     skipped: tuple[str, ...] = ()
     """Names of arrays that are not ids."""
 
 
 def from_lengths(name: str, ids: Integers, lengths: Integers) -> FeatureSample:
-    """Return a feature of which the number of ids of every sample is known."""
+    """Return a feature, given the number of ids of every sample."""
     return FeatureSample(name=name, ids=ids, lengths=lengths)
 
 
 def from_offsets(name: str, ids: Integers, offsets: Integers) -> FeatureSample:
-    """Return a feature of which is known where every sample begins; with or without a last end."""
+    """Return a feature, given where every sample begins, with or without the last end."""
     offsets = offsets.astype(np.int64)
     if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] > len(ids):
         raise ValueError(f"offsets of `{name}` must go from 0 to at most {len(ids):,}")
@@ -91,7 +91,7 @@ def from_offsets(name: str, ids: Integers, offsets: Integers) -> FeatureSample:
 
 
 def from_matrix(name: str, ids: Integers) -> FeatureSample:
-    """Return a feature with a row, or a single id, for every sample; negative ids are padding."""
+    """Return a feature, given a row or a single id per sample; negative ids are padding."""
     if not _are_ids(ids):
         raise ValueError(f"`{name}` must be whole numbers, one or a row of them for every sample")
     rows = ids.reshape(len(ids), -1) if ids.size else ids.reshape(0, 1)
@@ -103,7 +103,7 @@ def from_matrix(name: str, ids: Integers) -> FeatureSample:
 def from_jagged(
     names: Sequence[str], ids: Integers, lengths: Integers, *, named: bool = True
 ) -> tuple[FeatureSample, ...]:
-    """Return features whose ids stand one feature after the other, as in a KeyedJaggedTensor."""
+    """Return features whose ids are stored feature after feature, as in a KeyedJaggedTensor."""
     if not names or lengths.size % len(names):
         raise ValueError(
             f"{lengths.size:,} lengths cannot be those of {len(names):,} features and equally "
@@ -124,11 +124,11 @@ def from_jagged(
 
 
 def from_arrays(arrays: Mapping[str, Any]) -> RecordedIds:
-    """Return what named arrays record.
+    """Return the features that named arrays record.
 
-    Understood are: ``keys`` with ``values`` and ``lengths`` or ``offsets`` (a KeyedJaggedTensor
-    taken apart); ``indices`` with ``offsets`` and two-dimensional ``lengths``, tables by samples
-    (the open DLRM dataset); ``NAME.values`` (or ``indices``, ``ids``) with ``NAME.lengths`` or
+    The layouts: ``keys`` with ``values`` and ``lengths`` or ``offsets`` (a KeyedJaggedTensor taken
+    apart); ``indices`` with ``offsets`` and two-dimensional ``lengths``, tables by samples (the
+    open DLRM dataset); ``NAME.values`` (or ``indices``, ``ids``) with ``NAME.lengths`` or
     ``NAME.offsets``, the dot also as ``/`` or ``_``; ``NAME`` with ``NAME.lengths`` likewise;
     ``NAME`` alone, an id or a row per sample.
     """
@@ -155,7 +155,7 @@ def from_arrays(arrays: Mapping[str, Any]) -> RecordedIds:
 
 
 def names_from(keys: object) -> list[str]:
-    """Return the names of features that a list or an array of text gives."""
+    """Return the feature names in a list or an array of text."""
     listed = keys.tolist() if isinstance(keys, np.ndarray) else keys
     if not isinstance(listed, list | tuple) or not all(
         isinstance(key, str | bytes | int) for key in listed
@@ -208,7 +208,7 @@ def _counted(name: str, what: str, arrays: Mapping[str, Any]) -> Integers:
 
 
 def _base(name: str) -> tuple[str, str]:
-    """Return ``user`` and ``.`` of ``user.values``; nothing if it ends otherwise."""
+    """Return ``user`` and ``.`` of ``user.values``; empty texts if the name ends otherwise."""
     for separator in _SEPARATORS:
         base, found, what = name.rpartition(separator)
         if found and what in _VALUES:
@@ -221,7 +221,7 @@ def _are_ids(array: object) -> bool:
 
 
 def concatenated(batches: Sequence[RecordedIds]) -> RecordedIds:
-    """Return the samples of batches, one after the other; all need the same features."""
+    """Return the samples of batches after each other; all must have the same features."""
     first = batches[0]
     names = [feature.name for feature in first.features]
     for batch in batches[1:]:

@@ -1,4 +1,4 @@
-"""What recorded ids say about a table: pooling, reuse in a batch, hot rows, evenness over ranks."""
+"""Statistics of a table's recorded ids: pooling, reuse in a batch, hot rows, evenness."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,20 +19,22 @@ from costmodel.inputs.reuse import NUM_BINS, ZipfFit, fitted_zipf
 from planner.inspection.samples import FeatureSample
 
 NUM_HOT_ROWS = 5
-"""Hottest rows that are kept by name."""
+"""Number of hottest rows that are listed."""
 NUM_RANGES = 64
-"""Ranges of rows counted apart: a row-wise split over so many ranks is described exactly."""
+"""Number of ranges of rows counted apart: a row-wise split over as many ranks is described
+exactly."""
 SKEW_RANKS = 8
-"""A node's GPUs: the row-wise split whose skew is shown, and decides whether ranges are kept."""
+"""Number of ranks, a node's GPUs, of the row-wise split whose skew is shown and decides whether
+ranges are kept."""
 LEAST_BATCHES = 8
-"""Batches of which a spread is counted: of fewer it is a quarter off or more."""
+"""Smallest number of batches from which a spread is computed; from fewer it is off by a quarter."""
 EVEN_SKEW = 1.05
-"""Skew up to which ids are taken as hashed: 5% more on the busiest of eight ranks."""
+"""Largest skew with which ids count as hashed: 5% more on the busiest of eight ranks."""
 LARGEST_ERROR = 0.25
-"""Standard error up to which a Zipf exponent says anything: from 0.8 to 1.3 the hottest thousand of
-a million rows go from a fifth of all lookups to nine tenths."""
+"""Largest standard error of a Zipf exponent that is used: from 0.8 to 1.3 the hottest thousand of a
+million rows go from a fifth of all lookups to nine tenths."""
 MANY_ROWS, SPARSE = 10**9, 1_000
-"""Rows in all, and per distinct id, from which on ids may well be no rows: few tables have as many,
+"""Number of rows, and rows per distinct id, from which ids may be no rows: few tables have as many,
 and a time in seconds is as large."""
 
 
@@ -46,15 +48,15 @@ class HotRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableObservation:
-    """How the recorded batches read one table."""
+    """How recorded batches read one table."""
 
     name: str
     feature_names: tuple[str, ...]
     num_embeddings: int
-    """Rows of the table: those given, or the largest id seen and one; of ids that are no rows, as
-    no table has so many, the distinct ones."""
+    """Rows of the table, as given, or the largest id plus one; the number of distinct ids if ids
+    cannot be rows."""
     num_distinct: int
-    """Distinct ids of all batches."""
+    """Number of distinct ids of all batches."""
     largest_id: int
     num_samples: int
     num_batches: int
@@ -65,34 +67,34 @@ class TableObservation:
     pooling_std: float
     """Standard deviation of the ids per sample."""
     longest_bag: int
-    """Most ids of one feature in one sample."""
+    """Largest number of ids of one feature in one sample."""
     unique_rows: float
     """Mean distinct rows of a batch."""
     reuse_rows: tuple[float, ...]
     """Mean distinct rows of a batch in the 17 reuse bins."""
     inputs: ReuseHistogram
-    """All of it, as the input distribution of a table."""
+    """The counts as a table's input distribution."""
     hot_rows: tuple[HotRow, ...]
     half_rows: int
     """Number of rows that take half of all lookups."""
     skew: float
     """Lookups on the busiest of eight equal blocks of rows, over the mean."""
     zipf: ZipfFit | None
-    """None where the hits do not tell an exponent."""
+    """Zipf law fitted to the hits; None: they determine no exponent."""
     half_batch_error: float
     """Distinct rows predicted for the first half of each batch over those counted, minus 1: large
-    where ids of one time resemble each other."""
+    if ids close in time resemble each other."""
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the rows are taken from ids so few and so large that they may be no rows."""
+        """Whether ids are so few and so large that they may be no rows."""
         return (
             self.num_embeddings == 1 + self.largest_id >= max(MANY_ROWS, SPARSE * self.num_distinct)
         )
 
     @property
     def is_unhashed(self) -> bool:
-        """Whether the ids can be no rows of a table."""
+        """Whether the ids cannot be rows of a table."""
         return self.largest_id >= MOST_ROWS
 
     @property
@@ -103,7 +105,7 @@ class TableObservation:
     def inputs_as(self, law: str) -> ReuseHistogram | UniqueFraction | Zipf:
         """Return the distribution in another form: ``histogram``, ``unique_fraction``, ``zipf``.
 
-        Where no exponent is told it stays a histogram.
+        It stays a histogram if there is no exponent.
         """
         if law == "zipf" and self.zipf is not None:
             return Zipf(exponent=self.zipf.exponent)
@@ -119,7 +121,7 @@ def observe(
     batch_samples: int | None = None,
     num_embeddings: int | None = None,
 ) -> TableObservation:
-    """Return what samples of a table's features say about it.
+    """Return statistics of a table from samples of its features.
 
     Parameters
     ----------
@@ -172,11 +174,10 @@ def observe(
 
 
 def length_spread(features: Sequence[FeatureSample], local_batch_size: int) -> float | None:
-    """Return the standard deviation of the ids in ranks' batches over their mean.
+    """Return the standard deviation of the ids in ranks' batches over their mean; None: too few.
 
     A rank's batch is taken to be samples that were recorded one after the other. All features count
-    together, so that lengths that go together, in a sample or at a time, do so here. None where
-    fewer batches were recorded than tell a deviation.
+    together, so that correlated lengths, in a sample or over time, show.
     """
     num_batches = min(feature.num_samples for feature in features) // local_batch_size
     if num_batches < LEAST_BATCHES:
@@ -190,7 +191,7 @@ def length_spread(features: Sequence[FeatureSample], local_batch_size: int) -> f
 
 
 def _std(features: Sequence[FeatureSample]) -> float:
-    """Return the deviation of samples' ids; features of other samples count as independent."""
+    """Return the deviation of samples' ids; features with other samples count as independent."""
     if len({feature.num_samples for feature in features}) == 1:
         return float(np.std(np.sum([feature.lengths for feature in features], axis=0)))
     return float(np.sqrt(sum(np.var(f.lengths) for f in features if f.num_samples)))
@@ -199,7 +200,7 @@ def _std(features: Sequence[FeatureSample]) -> float:
 def _batches(
     features: Sequence[FeatureSample], batch_samples: int | None, *, divided_by: int = 1
 ) -> list[NDArray[np.int64]]:
-    """Return the ids of all features of every batch that has any, or of its first part only."""
+    """Return the ids of all features of every batch that has any, or of its first part."""
     ends = [
         np.concatenate(([0], np.cumsum(feature.lengths, dtype=np.int64))) for feature in features
     ]
@@ -223,7 +224,7 @@ def _hot_rows(ids: NDArray[np.int64], hits: NDArray[np.int64]) -> tuple[HotRow, 
 
 
 def _bins(counted: Sequence[NDArray[np.int64]]) -> tuple[float, ...]:
-    """Return the mean distinct rows of a batch in every reuse bin; the last takes all above."""
+    """Return the mean distinct rows of a batch in every reuse bin; the last has all above."""
     hits = np.concatenate(counted)
     bins = np.minimum(np.frexp(hits - 1.0)[1], NUM_BINS - 1)
     return tuple((np.bincount(bins, minlength=NUM_BINS) / len(counted)).tolist())
@@ -248,7 +249,7 @@ def _inputs(
 def _ranges(
     ids: NDArray[np.int64], hits: NDArray[np.int64], rows: int, skew: float
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the shares of lookups and of distinct rows of ranges; none if they are even."""
+    """Return the shares of lookups and of distinct rows by range; empty if they are even."""
     if skew <= EVEN_SKEW or rows < NUM_RANGES:
         return (), ()
     lookups = _range_counts(ids, hits, rows, NUM_RANGES)
@@ -259,7 +260,7 @@ def _ranges(
 def _range_counts(
     ids: NDArray[np.int64], weights: NDArray[np.int64], rows: int, num_ranges: int
 ) -> NDArray[np.float64]:
-    """Add up the weights of ids in equally long ranges of rows."""
+    """Return the sum of ids' weights in equally long ranges of rows, shape (num_ranges,)."""
     places = np.minimum((ids * (num_ranges / rows)).astype(np.int64), num_ranges - 1)
     return np.bincount(places, weights=weights, minlength=num_ranges).astype(np.float64)
 

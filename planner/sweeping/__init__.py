@@ -1,1 +1,1 @@
-"""``planner sweep``: which machine, how many GPUs, what batch; a plan for every point of a grid."""
+"""``planner sweep``: a plan for every machine, number of GPUs and batch of a grid."""

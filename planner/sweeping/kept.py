@@ -1,4 +1,4 @@
-"""The file of a sweep, ``sweep.json``: written after every point, read when it goes on."""
+"""Reading and writing ``sweep.json``, the file that lets a sweep go on after any point."""
 
 import shlex
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ _Count = Annotated[int, Field(ge=1, le=MOST_RANKS)]
 
 
 class _KeptPoint(BaseModel):
-    """What is read of a point; the rest follows from it."""
+    """The fields of a point that are read; others follow from them."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -44,19 +44,19 @@ class _KeptPoint(BaseModel):
 
 
 class _KeptSweep(BaseModel):
-    """A sweep's file."""
+    """The content of ``sweep.json``."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
     schema_version: Annotated[int, Field(ge=SCHEMA_VERSION, le=SCHEMA_VERSION)]
     notes: dict[str, list[str]] = {}
-    """Keys of points, by what they are warned of."""
+    """Keys of points by warning."""
     points: list[_KeptPoint]
     others: list[_KeptPoint] = []
 
 
 def kept_points(directory: Path) -> dict[str, SweepPoint]:
-    """Return what earlier sweeps left in a folder, by key, where the plan is still there.
+    """Return the points that earlier sweeps left in a folder, by key, if their plan exists.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def _point(kept: _KeptPoint, notes: Iterable[str]) -> SweepPoint:
 
 
 def sweep_text_file(sweep: Sweep, known: Mapping[str, SweepPoint]) -> str:
-    """Return the content of ``sweep.json``, with points of other sweeps in the same folder."""
+    """Return the content of ``sweep.json``, including other sweeps' points in the same folder."""
     keys = {point.key for point in sweep.points}
     others = [point for key, point in known.items() if key not in keys]
     data = {

@@ -1,4 +1,4 @@
-"""Points of a sweep, and what they are compared by: throughput, cost and step time."""
+"""Points of a sweep, compared by throughput, cost and step time."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,43 +27,44 @@ class SweepPoint:
     gradient_accumulation_steps: int = 1
     """Batches of a step."""
     price: float | None = None
-    """What an hour of one GPU costs, in any currency; None: cost is counted in GPU-hours."""
+    """Price of one GPU-hour in any currency; None: cost is counted in GPU-hours."""
     step_time: Seconds | None = None
-    """Expected, as ``plan`` quotes it; None where there is no plan."""
+    """Expected step, as ``plan`` quotes it; None: there is no plan."""
     interval: tuple[Seconds, Seconds] | None = None
-    """Holds the step time with 90% probability."""
+    """Seconds between which the step lies with 90% probability."""
     gap: float | None = None
-    """By what share the step as predicted is above the bound on every plan of this point."""
+    """Share by which the predicted step is above the bound on every plan of this point."""
     peak_memory_bytes: Bytes | None = None
     usable_bytes: Bytes | None = None
     sharder: str | None = None
     reason: str | None = None
     """Why there is no plan."""
     notes: tuple[str, ...] = ()
-    """What the plan is to be warned of."""
+    """Warnings about the plan."""
     key: str
-    """Digest of all that the plan depends on: what has the same one need not be planned again."""
+    """Digest of everything that the plan depends on: a point with the same key is not planned
+    again."""
     plan_file: str | None = None
-    """Name of the plan's file in the folder of the sweep."""
+    """Name of the plan's file in the sweep's folder."""
 
     @property
     def global_batch_size(self) -> int:
-        """Samples of one step, on all GPUs together."""
+        """Number of samples of one step, on all GPUs together."""
         return self.local_batch_size * self.gradient_accumulation_steps * self.world_size
 
     @property
     def samples_per_second(self) -> float:
-        """Throughput of all GPUs together; 0 where there is no plan."""
+        """Samples per second of all GPUs together; 0 if there is no plan."""
         return self.global_batch_size / self.step_time if self.step_time else 0.0
 
     @property
     def least_samples_per_second(self) -> float:
-        """Throughput at the slow end of the 90% interval."""
+        """Samples per second at the slow end of the 90% interval."""
         return self.global_batch_size / self.interval[1] if self.interval else 0.0
 
     @property
     def hourly_cost(self) -> float:
-        """What all GPUs cost in an hour; without a price, their number."""
+        """Cost of all GPUs per hour; without a price, their number."""
         return self.world_size * (1.0 if self.price is None else self.price)
 
     @property
@@ -74,13 +75,13 @@ class SweepPoint:
         return self.hourly_cost / HOUR * MILLION / self.samples_per_second
 
     def beats(self, other: "SweepPoint") -> bool:
-        """Return whether this is as good in throughput, cost and step time, and better in one."""
+        """Return whether this point is as good in throughput, cost and step, and better in one."""
         ours, theirs = _criteria(self), _criteria(other)
         return ours != theirs and all(a <= b for a, b in zip(ours, theirs, strict=True))
 
 
 def _criteria(point: SweepPoint) -> tuple[float, float, float]:
-    """Return what is to be small, of a point that has a plan."""
+    """Return three numbers of a point with a plan that are better if smaller."""
     cost, step_time = point.cost_per_million_samples, point.step_time
     if cost is None or step_time is None:
         raise ValueError("a point without a plan is compared with none")
@@ -88,7 +89,7 @@ def _criteria(point: SweepPoint) -> tuple[float, float, float]:
 
 
 def by_note(points: Iterable[SweepPoint]) -> dict[str, list[SweepPoint]]:
-    """Return what the reader is to be warned of, and the points that it is for."""
+    """Return the points of each warning."""
     found: dict[str, list[SweepPoint]] = {}
     for point in points:
         for note in point.notes:
@@ -112,7 +113,7 @@ class Sweep:
 
     @property
     def is_priced(self) -> bool:
-        """Whether cost is money, not GPU-hours."""
+        """Whether cost is money instead of GPU-hours."""
         return all(point.price is not None for point in self.points)
 
     @property
@@ -122,7 +123,7 @@ class Sweep:
 
     @property
     def front(self) -> tuple[SweepPoint, ...]:
-        """Pareto front: points that no other one beats in throughput, cost per sample and step."""
+        """The Pareto front: points that no other one beats in throughput, cost per sample and step."""
         return tuple(
             point
             for point in self.feasible
@@ -130,9 +131,10 @@ class Sweep:
         )
 
     def cheapest(self, samples_per_second: float) -> SweepPoint | None:
-        """Return the point of the lowest cost an hour that trains so much, by predicted step time.
+        """Return the point of the lowest hourly cost that trains so many samples per second.
 
-        Of equal ones the fastest; None: no point does. Without prices that of the fewest GPUs.
+        By predicted step; of equal ones the fastest; None: no point does. Without prices, the point
+        of the fewest GPUs.
         """
         enough = [p for p in self.feasible if p.samples_per_second >= samples_per_second]
         return min(enough, key=lambda p: (p.hourly_cost, -p.samples_per_second), default=None)
@@ -154,12 +156,12 @@ class Sweep:
         return shown(str, "planner.sweeping.sweep_page:sweep_page", self)
 
     def plot_front(self) -> "Chart":
-        """Return the points by cost and throughput, those on the front connected."""
+        """Return a chart of points by cost and throughput, those on the front connected."""
         front = shown(dict, "planner.sweeping.sweep_page:front_spec", self)
         return shown(object, "planner.pages.charts:chart", front)
 
     def plot_scaling(self) -> "Chart":
-        """Return throughput over the number of GPUs, a line for every machine and batch."""
+        """Return a chart of throughput over GPUs, a line for every machine and batch."""
         scaling = shown(dict, "planner.sweeping.sweep_page:scaling_spec", self)
         return shown(object, "planner.pages.charts:chart", scaling)
 

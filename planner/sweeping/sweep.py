@@ -1,4 +1,4 @@
-"""Planning every point of a grid, in parallel, and only what an earlier sweep left undone."""
+"""Planning the points of a grid in parallel, except those that an earlier sweep planned."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,15 +31,15 @@ from planner.verbs.topologies import make_topology
 _ENDED = "a process that planned a point was ended from outside, perhaps for want of memory"
 _FEWER = "sweep with fewer --jobs; with -o DIR, the same command plans only what is not done yet"
 _LOOK_EVERY: Seconds = 0.2
-"""How often to look for an interrupt."""
+"""Seconds between looks for an interrupt."""
 _GRACE: Seconds = 10.0
-"""How long a process may go on that was told to end: it may be writing a plan."""
+"""Seconds for which a process that was told to end may go on: it may be writing a plan."""
 _NOT_OF_THE_PLAN = {"jobs", "storage", "began"} | {
     each.name for each in fields(Search) if callable(each.default)
 }
-"""Fields of ``Search`` that do not say which plan is found: functions only tell and ask."""
+"""Fields of ``Search`` that do not change which plan is found."""
 Done = Callable[[int, int, SweepPoint], None]
-"""Told how many points are done, of how many, and the last one."""
+"""Called with the number of points done, their total, and the last point."""
 
 
 def _untold(done: int, total: int, point: SweepPoint) -> None:
@@ -48,14 +48,14 @@ def _untold(done: int, total: int, point: SweepPoint) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PointTask:
-    """What to plan for one point."""
+    """A point to plan."""
 
     point: SweepPoint
     workload: Workload
     profile: HardwareProfile
     sharder: str
     search: Search
-    """For this process; of what is heard of it meanwhile, nothing."""
+    """How to search, for this process; without watchers."""
     directory: Path | None
 
 
@@ -72,7 +72,7 @@ def sweep(  # noqa: PLR0913 - the axes of a grid, and how to go through it
     search: Search | None = None,
     **options: Any,  # noqa: ANN401 - the fields of Search
 ) -> Sweep:
-    """Plan a workload for every machine, number of GPUs and batch; see what each costs.
+    """Return a plan of a workload for every machine, number of GPUs and batch, with its cost.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ def _check_prices(prices: Mapping[str, float], names: Sequence[str]) -> None:
 def _key(
     workload: Workload, profile: str, name: str, world_size: int, sharder: str, search: Search
 ) -> str:
-    """Return a digest of all that a point's plan depends on."""
+    """Return a digest of everything that a point's plan depends on."""
     from importlib.metadata import version
 
     chosen = {f.name: repr(getattr(search, f.name)) for f in fields(search)}
@@ -199,7 +199,7 @@ def _key(
 def _planned_points(tasks: Sequence[_PointTask], search: Search) -> Iterator[SweepPoint]:
     """Yield points as soon as they are planned; an interrupt ends it, with the points so far.
 
-    What is being planned when the interrupt comes is not kept: its search was cut short.
+    Points that are being planned at an interrupt are not kept: their search was cut short.
     """
     with interruptible() as interrupt:
 
@@ -254,7 +254,7 @@ def _plan_points(number: int, leader: Connection, told: Callable[[], bool]) -> N
 
 
 def _planned_point(task: _PointTask, interrupted: Callable[[], bool]) -> SweepPoint:
-    """Plan one point; a point that has no plan says why."""
+    """Return the point with its plan, or with the reason why it has none."""
     try:
         planned = plan(
             task.workload,
@@ -275,7 +275,7 @@ def _planned_point(task: _PointTask, interrupted: Callable[[], bool]) -> SweepPo
 
 
 def _with_confidence(planned: Planned) -> Planned:
-    """Add the expected step where the limit left no time for it: points are compared by it."""
+    """Return a plan with its expected step added if the limit left no time for it."""
     report = planned.report
     if report.confidence is not None:
         return planned
@@ -285,7 +285,7 @@ def _with_confidence(planned: Planned) -> Planned:
 
 
 def _plan_name(point: SweepPoint) -> str:
-    """Return the name of a point's plan file; two paths may end in the same name."""
+    """Return the name of a point's plan file, also unique if two paths end in the same name."""
     hardware = Path(point.hardware).stem
     return f"{hardware}-{point.world_size}x{point.local_batch_size}-{point.key[:6]}.json"
 

@@ -1,4 +1,4 @@
-"""What a sweep tells of its points: the table of text and page, JSON and CSV, SI units in keys."""
+"""Columns of a sweep's points for text and page, JSON and CSV with SI units in keys."""
 
 import csv
 import io
@@ -21,11 +21,11 @@ from planner.sweeping.points import Sweep, SweepPoint, by_note
 
 SCHEMA_VERSION = 1
 MARK = "*"
-"""Of points on the front."""
+"""Marks points on the front."""
 
 
 def cost_unit(sweep: Sweep) -> str:
-    """Return what cost is counted in."""
+    """Return the unit of cost, as text."""
     return f"{'cost' if sweep.is_priced else 'GPU-hours'} per million samples"
 
 
@@ -77,12 +77,12 @@ def sweep_data(sweep: Sweep) -> dict[str, Any]:
 
 
 def notes_data(points: Iterable[SweepPoint]) -> dict[str, list[str]]:
-    """Return what the reader is to be warned of, and the keys of the points that it is for."""
+    """Return the keys of points by warning."""
     return {note: [point.key for point in some] for note, some in by_note(points).items()}
 
 
 def sweep_csv(sweep: Sweep) -> str:
-    """Return a header and a line for every point."""
+    """Return the points as CSV, with a header."""
     rows = sweep_data(sweep)["points"]
     written = io.StringIO()
     writer = csv.DictWriter(written, list(rows[0]) if rows else [], lineterminator="\n")

@@ -1,4 +1,4 @@
-"""A sweep as a page: the front, how throughput scales, and every point in a table."""
+"""A sweep as a page: the front, throughput over GPUs, and a table of points."""
 
 from math import inf
 from typing import Any
@@ -92,9 +92,9 @@ def _rows(sweep: Sweep) -> list[dict[str, Any]]:
 
 
 def _line(sweep: Sweep) -> set[SweepPoint]:
-    """Return the part of the front that a chart of throughput and cost shows as its edge.
+    """Return the points of the front that are the edge of a chart of throughput and cost.
 
-    What is on the front only for its short step lies inside.
+    Points on the front only for their short step lie inside.
     """
     edge, least = set(), inf
     key = lambda p: (-p.samples_per_second, p.cost_per_million_samples or 0.0)  # noqa: E731
@@ -107,7 +107,7 @@ def _line(sweep: Sweep) -> set[SweepPoint]:
 
 
 def front_spec(sweep: Sweep) -> Spec:
-    """Return points by cost and throughput, those on the front connected."""
+    """Return a chart of points by cost and throughput, those on the front connected."""
     place = {"x": field("cost", cost_unit(sweep), scale=_LOG), "y": _SAMPLES}
     points = layer(
         {"type": "point", "filled": True},
@@ -125,7 +125,7 @@ def front_spec(sweep: Sweep) -> Spec:
 
 
 def scaling_spec(sweep: Sweep) -> Spec:
-    """Return throughput over GPUs, a line for every machine and batch."""
+    """Return a chart of throughput over GPUs, a line for every machine and batch."""
     ticks = {"values": sorted({point.world_size for point in sweep.feasible}), "format": "d"}
     x = field("gpus", "GPUs", scale={**_LOG, "base": 2}, axis=ticks)
     line = {"type": "line", "point": True}
@@ -136,5 +136,5 @@ def scaling_spec(sweep: Sweep) -> Spec:
 
 
 def sweep_table(sweep: Sweep) -> str:
-    """Return every point as a row of what a notebook shows."""
+    """Return an HTML table of all points for notebooks."""
     return rows_html(point_columns(sweep), sweep.points, NOTEBOOK_ROWS)

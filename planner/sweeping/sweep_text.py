@@ -1,4 +1,4 @@
-"""A sweep as text: its table, what is on the front, and the cheapest point that is fast enough."""
+"""A sweep as text: its table, the front, and the cheapest point that is fast enough."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -12,9 +12,9 @@ from planner.views.report_text import notes_text
 
 
 def sweep_text(sweep: Sweep, width: int, target: float | None = None) -> Iterator[Text]:
-    """Yield a line for every point, then what they mean.
+    """Yield a line for every point, then remarks.
 
-    ``target``: samples a second that the cheapest machine is asked for.
+    ``target`` is the samples per second that the cheapest machine must reach.
     """
     name = f"{sweep.workload}: " if sweep.workload else ""
     yield Text(f"{name}{count(sweep.num_tables, 'table')} · {count(len(sweep.points), 'point')}")
@@ -28,13 +28,13 @@ def sweep_text(sweep: Sweep, width: int, target: float | None = None) -> Iterato
 
 
 def cost_text(point: SweepPoint) -> str:
-    """Return what a million samples cost; nothing where there is no plan."""
+    """Return the cost of a million samples as text; empty if there is no plan."""
     cost = point.cost_per_million_samples
     return "" if cost is None else significant(cost)
 
 
 def place(point: SweepPoint) -> str:
-    """Return which point it is."""
+    """Return a point's name."""
     return f"{point.world_size:,} × {point.hardware}, {point.local_batch_size:,} samples each"
 
 
@@ -44,11 +44,11 @@ _NAMES: tuple[Callable[[SweepPoint], str], ...] = (
     lambda point: f"{point.world_size:,} × {point.hardware}",
     place,
 )
-"""What names points, from the widest name to that of one."""
+"""Functions that name points, from the widest name to that of a single point."""
 
 
 def warnings(sweep: Sweep) -> list[str]:
-    """Return what the reader is to be warned of, once, and of which points."""
+    """Return every warning once, with the names of its points."""
     return [
         f"{'; '.join(_places(points, sweep))}: {note}"
         for note, points in by_note(sweep.points).items()
@@ -56,7 +56,7 @@ def warnings(sweep: Sweep) -> list[str]:
 
 
 def _places(points: Sequence[SweepPoint], sweep: Sweep) -> Iterable[str]:
-    """Return the widest names that are of these points, and of no other that has a plan."""
+    """Return the widest names for some points that include no other point with a plan."""
     others = set(sweep.feasible) - set(points)
     ways = [(name, {name(point) for point in others}) for name in _NAMES]
     names = (
@@ -80,7 +80,7 @@ def _notes(sweep: Sweep, width: int) -> Iterator[Text]:
 
 
 def cheapest_text(sweep: Sweep, target: float) -> str:
-    """Return the cheapest point that trains so many samples a second, or how far off all are."""
+    """Return the cheapest point that trains so many samples per second, or how far off all are."""
     point = sweep.cheapest(target)
     asked = f"{rate(target)} samples/s"
     if point is None:

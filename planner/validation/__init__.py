@@ -1,1 +1,1 @@
-"""Train a workload's model under real plans, and hold the predictions against what it takes."""
+"""Training a workload's model under real plans, and comparing measured with predicted steps."""

@@ -1,4 +1,4 @@
-"""Random batches whose ids follow a workload's distributions, ready to be trained on."""
+"""Random batches to train on, whose ids follow a workload's distributions."""
 
 from collections.abc import Sequence
 
@@ -13,13 +13,13 @@ from costmodel.inputs.distribution import ReuseHistogram, Zipf, resolved
 
 Ids = NDArray[np.int64]
 _MOST_COUNTED = 20
-"""Times the ids to draw: larger histograms are not written out id by id."""
+"""Histograms of more than so many times the ids to draw are not written out id by id."""
 _MULTIPLIER = 2_654_435_761
-"""Knuth's multiplicative hash: scatters popular rows over a table, as hashed ids are."""
+"""Knuth's multiplicative hash: it scatters popular rows over a table, as hashed ids are."""
 
 
 def make_batch(workload: Workload, rng: np.random.Generator) -> Batch:
-    """Draw one rank's batch: dense features, ids of every table, labels."""
+    """Return one rank's batch: dense features, ids of every table, labels."""
     samples = workload.local_batch_size
     keys: list[str] = []
     lengths: list[Ids] = []
@@ -43,23 +43,23 @@ def make_batch(workload: Workload, rng: np.random.Generator) -> Batch:
 
 
 def draw_lengths(samples: int, pooling_factor: float, rng: np.random.Generator) -> Ids:
-    """Draw ids per sample: the two whole numbers around the pooling factor, with its mean."""
+    """Return ids per sample, the two whole numbers around the pooling factor, with its mean."""
     return draw_rounded(np.full(samples, pooling_factor), rng)
 
 
 def draw_rounded(means: NDArray[np.float64], rng: np.random.Generator) -> Ids:
-    """Round up or down at random, so that the mean stays."""
+    """Return numbers rounded up or down at random, so that the mean stays."""
     whole = np.floor(means)
     rounded: Ids = (whole + (rng.random(len(means)) < means - whole)).astype(np.int64)
     return rounded
 
 
 def draw_ids(table: EmbeddingTable, num_ids: int, rng: np.random.Generator) -> Ids:
-    """Draw that many ids of a table."""
+    """Return ``num_ids`` ids of a table, drawn by its distribution."""
     law = resolved(table.inputs, table.num_embeddings)
     if isinstance(law, ReuseHistogram):
-        return _of_histogram(law, table.num_embeddings, num_ids, rng)
-    ranks = _of_zipf(law.exponent, table.num_embeddings, num_ids, rng)
+        return _histogram_ranks(law, table.num_embeddings, num_ids, rng)
+    ranks = _zipf_ranks(law.exponent, table.num_embeddings, num_ids, rng)
     return ranks if _ordered(table) else _scattered(ranks, table.num_embeddings)
 
 
@@ -67,8 +67,8 @@ def _ordered(table: EmbeddingTable) -> bool:
     return isinstance(table.inputs, Zipf) and table.inputs.hot_rows_first
 
 
-def _of_zipf(exponent: float, rows: int, num_ids: int, rng: np.random.Generator) -> Ids:
-    """Draw ranks, the most popular one 0, by inverting the cumulative law."""
+def _zipf_ranks(exponent: float, rows: int, num_ids: int, rng: np.random.Generator) -> Ids:
+    """Return drawn ranks, the most popular one 0, by inverting the cumulative law."""
     if exponent == 0:
         even: Ids = rng.integers(0, rows, num_ids)
         return even
@@ -78,10 +78,10 @@ def _of_zipf(exponent: float, rows: int, num_ids: int, rng: np.random.Generator)
     return ranks
 
 
-def _of_histogram(law: ReuseHistogram, rows: int, num_ids: int, rng: np.random.Generator) -> Ids:
-    """Draw from batches like the one that was counted: a part of one, or one after another.
+def _histogram_ranks(law: ReuseHistogram, rows: int, num_ids: int, rng: np.random.Generator) -> Ids:
+    """Return ids drawn from batches like the counted one: a part of one, or several.
 
-    A log of many batches is drawn from with replacement, of which so few ids notice nothing.
+    A log of many batches is drawn from with replacement, which as few ids do not notice.
     """
     if law.num_lookups > _MOST_COUNTED * num_ids:
         row_hits = _hits(law, min(rows, _MOST_COUNTED * num_ids), rng)
@@ -97,7 +97,7 @@ def _of_histogram(law: ReuseHistogram, rows: int, num_ids: int, rng: np.random.G
 
 
 def _hits(law: ReuseHistogram, most: int, rng: np.random.Generator) -> Ids:
-    """Draw how often every distinct row of a batch is hit: whole numbers with the bins' means."""
+    """Return the hits of every distinct row of a batch: whole numbers with the bins' means."""
     means = np.array(law.bin_means())
     distinct = max(1, min(most, round(law.num_lookups / law.mean_reuse)))
     shares = np.array(law.row_shares) / sum(law.row_shares)
@@ -115,6 +115,6 @@ def _tensor(values: NDArray[np.float64]) -> torch.Tensor:
 
 
 def make_batches(workload: Workload, count: int, seed: Sequence[int]) -> list[Batch]:
-    """Draw some batches; the seed is that of the run and the rank."""
+    """Return ``count`` batches; ``seed`` is that of the run and the rank."""
     rng = np.random.default_rng(list(seed))
     return [make_batch(workload, rng) for _ in range(count)]

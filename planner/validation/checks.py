@@ -1,4 +1,4 @@
-"""What cannot be trained here, said before anything starts."""
+"""Checks before anything starts that plans can be trained here."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -17,12 +17,13 @@ from planner.planned.notes import untrained
 from planner.show.format import count
 
 RANK_BYTES: Bytes = 0.75 * GIB
-"""Python, torch, FBGEMM and TorchRec in every rank: 0.6 GiB resident (x86-64, torch 2.13)."""
+"""Resident bytes of Python, torch, FBGEMM and TorchRec in every rank: 0.6 GiB (x86-64, torch
+2.13)."""
 _MEMORY = Path("/proc/meminfo")
 
 
 def check_workload(workload: Workload, source: str) -> None:
-    """Raise InputError with everything in a workload that cannot be trained here."""
+    """Raise InputError with all parts of a workload that cannot be trained here."""
     problems = [Problem(message=text, hint=hint) for text, hint in _untrainable(workload)]
     if problems:
         raise InputError(source, problems)
@@ -54,7 +55,7 @@ def _untrainable(workload: Workload) -> Iterator[tuple[str, str | None]]:
 def check_same_job(files: Sequence[PlanFile], names: Sequence[str]) -> None:
     """Raise PlanMismatchError unless all plans are for one model and number of ranks.
 
-    What a table's constraints allowed each search to choose from may differ.
+    The tables' constraints may differ.
     """
     first = files[0]
     for file, name in zip(files, names, strict=True):
@@ -72,7 +73,7 @@ def check_same_job(files: Sequence[PlanFile], names: Sequence[str]) -> None:
 
 
 def unconstrained(workload: Workload) -> Workload:
-    """Return what is trained: the workload without its name and what bounds a plan."""
+    """Return the workload without its name and the tables' constraints."""
     tables = tuple(
         replace(table, sharding_types=(), compute_kernels=(), ranks=(), min_shard_dim=_ANY_DIM)
         for table in workload.tables
@@ -81,7 +82,7 @@ def unconstrained(workload: Workload) -> Workload:
 
 
 _ANY_DIM = 4
-"""Instead of every table's narrowest shard."""
+"""Narrowest shard of every unconstrained table."""
 
 
 def check_machine(file: PlanFile, topology: Topology) -> None:
@@ -144,7 +145,7 @@ def _check_memory(file: PlanFile, topology: Topology, free: Bytes | None, overhe
 
 
 def _available_bytes() -> Bytes | None:
-    """Return the memory that could be had without swapping (proc(5)); None where unknown."""
+    """Return the bytes that could be had without swapping (proc(5)); None: unknown."""
     if not _MEMORY.exists():
         return None
     for line in _MEMORY.read_text(encoding="ascii").splitlines():

@@ -1,4 +1,4 @@
-"""How predictions compare with measurements: errors, ranks, and whether the pick was a good one."""
+"""Comparing predictions with measurements: errors, order, and whether the pick was good."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,27 +13,27 @@ from planner.validation.job import RankResult
 from planner.validation.phases import StepPrediction
 
 CLOSE_ENOUGH = 1.10
-"""The paper counts a pick as a success up to this multiple of the fastest plan's step (Lin et al.,
-section IV-B)."""
+"""Largest multiple of the fastest plan's step at which the paper counts a pick as a success (Lin et
+al., section IV-B)."""
 MOST_FOREIGN = 0.05
-"""Rounds in which other processes had more of the busiest rank's core are left out where others
+"""Rounds in which other processes used more of the busiest rank's core are left out where others
 remain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One plan: what was predicted, and what it took."""
+    """One plan's prediction and measurements."""
 
     name: str
     prediction: StepPrediction
     rounds: tuple[Seconds, ...]
-    """Median step of every round."""
+    """Median step of every round, in seconds."""
     foreign: tuple[float, ...]
-    """Share of the busiest rank's core that other processes had, of every round."""
+    """Share of the busiest rank's core that other processes used, by round."""
     cpu: tuple[Seconds, ...] = ()
     """Processor time of a step, by rank."""
     phases: tuple[Mapping[str, Seconds], ...] = ()
-    """By rank, with the profiler attached."""
+    """Seconds of a step by phase, of every rank, with the profiler attached."""
 
     @property
     def predicted(self) -> Seconds:
@@ -42,23 +42,23 @@ class Outcome:
 
     @property
     def quiet(self) -> tuple[int, ...]:
-        """Rounds that count: those that others disturbed little, all where none is left."""
+        """Numbers of the rounds that count: the undisturbed ones, or all if there are none."""
         calm = tuple(i for i, share in enumerate(self.foreign) if share <= MOST_FOREIGN)
         return calm or tuple(range(len(self.rounds)))
 
     @property
     def disturbed(self) -> bool:
-        """Whether others had the ranks' cores in rounds that had to be counted."""
+        """Whether other processes disturbed rounds that count."""
         return any(self.foreign[i] > MOST_FOREIGN for i in self.quiet)
 
     @property
     def measured(self) -> Seconds:
-        """Median of the rounds that count."""
+        """Median step of the rounds that count, in seconds."""
         return median(self.rounds[i] for i in self.quiet)
 
     @property
     def noise(self) -> Seconds:
-        """Half the distance between the quartiles of the rounds that count."""
+        """Half the distance between the quartiles of the rounds that count, in seconds."""
         low, high = np.quantile([self.rounds[i] for i in self.quiet], (0.25, 0.75))
         return float(high - low) / 2
 
@@ -69,10 +69,10 @@ class Outcome:
 
 
 def outcome(name: str, prediction: StepPrediction, ranks: Sequence[RankResult]) -> Outcome:
-    """Return a plan's outcome from what every rank measured: the slowest rank's steps count.
+    """Return a plan's outcome from all ranks' measurements: the slowest rank's steps count.
 
-    Of others' shares of the cores, that of the rank with most work: a core whose rank waits for
-    another is anyone's.
+    Other processes' share is that on the core of the busiest rank: an idle rank leaves its core to
+    others.
     """
     count = len(ranks[0].blocks)
     rounds, foreign = [], []
@@ -93,35 +93,35 @@ def outcome(name: str, prediction: StepPrediction, ranks: Sequence[RankResult]) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """How good predictions were over some plans of one workload."""
+    """How good predictions of several plans of one workload were."""
 
     geomean_error: float
-    """Geometric mean of predicted over measured or its inverse, whichever is above 1, less 1."""
+    """Geometric mean of predicted over measured or its inverse, whichever is above 1, minus 1."""
     cpu_error: float
-    """The same of processor time by rank."""
+    """The same of the ranks' processor time."""
     tau: float
-    """Kendall's, over all pairs."""
+    """Kendall's tau over all pairs."""
     told_apart: int
-    """Pairs whose order the measurements are sure of (95%)."""
+    """Number of pairs whose order the measurements are sure of (95%)."""
     tau_told_apart: float
-    """Kendall's over these."""
+    """Kendall's tau over these pairs."""
     picked: str
-    """The plan predicted to be the fastest."""
+    """The plan predicted to be fastest."""
     fastest: str
-    """The plan that was."""
+    """The plan measured to be fastest."""
     regret: float
-    """How much longer the picked plan's step took than the fastest's, relatively."""
+    """Share by which the picked plan's step is longer than the fastest one's."""
     open_pairs: tuple[tuple[str, str], ...]
-    """Pairs that noise leaves open."""
+    """Pairs whose order is not sure."""
 
     @property
     def success(self) -> bool:
-        """Whether the pick was the fastest plan or within 10% of it."""
+        """Whether the picked plan's step is within 10% of the fastest one's."""
         return 1.0 + self.regret <= CLOSE_ENOUGH
 
 
 def judge(outcomes: Sequence[Outcome]) -> Verdict:
-    """Compare predicted and measured steps of some plans, measured in the same rounds."""
+    """Return the verdict on predicted steps of plans measured in the same rounds."""
     predicted = {each.name: each.predicted for each in outcomes}
     sure = [pair for pair in combinations(outcomes, 2) if are_told_apart(*pair)]
     kept = {(a.name, b.name) for a, b in sure}
@@ -142,14 +142,15 @@ def judge(outcomes: Sequence[Outcome]) -> Verdict:
 
 
 def geomean_error(outcomes: Sequence[Outcome]) -> float:
-    """Return the geometric mean of the factors by which predictions are off, less 1."""
+    """Return the geometric mean of the factors by which predictions are off, minus 1."""
     return exp(fmean(abs(log(each.predicted / each.measured)) for each in outcomes)) - 1.0
 
 
 def cpu_error(outcomes: Sequence[Outcome]) -> float:
-    """Return the same of the ranks' processor time, which others' load hardly changes; 0 if none.
+    """Return the same of the ranks' processor time; 0 if it was not measured.
 
-    Work without waiting: gloo's threads are in it, waits for other ranks are not.
+    Processor time does not depend much on other processes. It has gloo's threads in it, and no
+    waits for other ranks.
     """
     pairs = [
         pair for each in outcomes for pair in zip(each.prediction.busy, each.cpu, strict=False)
@@ -158,9 +159,9 @@ def cpu_error(outcomes: Sequence[Outcome]) -> float:
 
 
 def kendall_tau(pairs: Sequence[tuple[Outcome, Outcome]], score: Callable[[str], float]) -> float:
-    """Return concordant less discordant over all pairs; 1 where there are none, ties count 0.
+    """Return concordant less discordant pairs over all of them; ties count 0, no pairs give 1.
 
-    Only some of the pairs may be given, which ``scipy.stats.kendalltau`` has no way for.
+    Pairs may be some of all, as in ``scipy.stats.kendalltau`` they may not.
     """
     if not pairs:
         return 1.0
@@ -174,8 +175,8 @@ def kendall_tau(pairs: Sequence[tuple[Outcome, Outcome]], score: Callable[[str],
 def are_told_apart(a: Outcome, b: Outcome) -> bool:
     """Return whether the measurements are sure which plan is faster.
 
-    A paired t test at 95% over the rounds that count for both: plans take turns, so that what
-    disturbs a whole round cancels.
+    It is a paired t test at 95% over the rounds that count for both: plans take turns, so that a
+    disturbance of a whole round cancels.
     """
     from scipy.special import stdtrit
 
@@ -188,9 +189,9 @@ def are_told_apart(a: Outcome, b: Outcome) -> bool:
 
 
 def success_rate(outcomes: Sequence[Outcome], size: int, score: Callable[[str], float]) -> float:
-    """Return how often the pick is a success, over all choices of so many of the plans.
+    """Return how often the pick is a success, over all choices of ``size`` plans.
 
-    As in the paper, where a handful of candidates is given: the one with the least score counts.
+    As in the paper, the plan of the smallest score is picked.
     """
     wins = total = 0
     for some in combinations(outcomes, min(size, len(outcomes))):

@@ -1,4 +1,4 @@
-"""Starts the ranks of a validation run, waits for them, and says what went wrong if they fail."""
+"""Starting the ranks of a validation run, waiting for them, and reporting their errors."""
 
 import os
 import subprocess
@@ -20,11 +20,10 @@ RANK_ENVIRONMENT = {
     "MALLOC_TOP_PAD_": str(64 * 2**20),
     "OMP_NUM_THREADS": "1",
 }
-"""On a CPU: keep freed memory. By default glibc maps tensors of 32 MB and more afresh every time,
-and the kernel then fills their pages with zeros, at 1 GB/s on the machine this was written on. One
-arena for all threads: whatever is above 64 MB (``HEAP_MAX_SIZE``) in the arenas of autograd's and
-gloo's threads is mapped anew all the same (glibc 2.36: 27,649 page faults a step, the 113 MB that
-an all-gather of gradients receives, and none with one arena)."""
+"""Environment of ranks on a CPU, with which glibc keeps freed memory. By default it maps tensors of
+32 MB and more afresh every time, and the kernel fills their pages with zeros (at 1 GB/s where this
+was written). All threads share one arena: in the others, whatever is above 64 MB
+(``HEAP_MAX_SIZE``) is mapped anew all the same."""
 _ONE_ARENA = "MALLOC_ARENA_MAX"
 _POLL_TIME = 0.1
 _LAST_LINES = 4
@@ -33,12 +32,12 @@ Progress = Callable[[int], None]
 
 @dataclass(eq=False)
 class RankFailedError(PlannerError):
-    """A rank of a validation run ended before its time."""
+    """A rank of a validation run failed."""
 
     rank: int
     code: int
     said: Sequence[str]
-    """The last lines it wrote."""
+    """The last lines that it wrote."""
 
     def __post_init__(self) -> None:
         self.hint = " | ".join(self.said[-_LAST_LINES:-1]) or None
@@ -49,11 +48,11 @@ class RankFailedError(PlannerError):
 
 
 def run_job(files: Sequence[PlanFile], job: Job, progress: Progress) -> list[list[RankResult]]:
-    """Return what every rank measured of every plan: results by rank, then by plan.
+    """Return the results of every rank: by rank, then by plan.
 
     On a CPU phases come from processes of their own after the timed ones, which share one arena
-    (``RANK_ENVIRONMENT``): with torch's profiler (2.13) and one arena, ranks ended with a spoilt
-    heap in three of four runs, and in none with only one of the two.
+    (``RANK_ENVIRONMENT``): with torch's profiler (2.13) and one arena together, ranks ended with a
+    spoilt heap in three of four runs.
 
     Raises
     ------
@@ -77,7 +76,7 @@ def run_job(files: Sequence[PlanFile], job: Job, progress: Progress) -> list[lis
 
 
 def _results(files: Sequence[PlanFile], job: Job, progress: Progress) -> list[list[RankResult]]:
-    """Start the ranks, wait for them, and read what they measured."""
+    """Start the ranks, wait for them, and return their results."""
     with TemporaryDirectory(prefix="planner-validate-") as name:
         folder = Path(name)
         for index, file in enumerate(files):

@@ -1,14 +1,9 @@
-"""How fast the machine is now, beside when its profile was calibrated.
+"""The machine's speed during a validation run, compared with when it was calibrated.
 
-A few of the calibration's own kernels are measured again at the beginning of every round of a
-validation run, all ranks at once. What most of them take longer than then is the machine's: its
-clock, and time that its neighbours on the same host steal. Predictions with everything so much
-slower are held against the measured steps, too; what is left is the model's error, and noise.
-
-One factor for all, the median of the probes. A factor for every family was tried before, the mean
-of its two probes: on the three blind workloads of ``bench.cpu_study`` one product of inner size 16
-took 20 to 30% longer than when it was calibrated and the other one 5 to 6%, in all rounds, so that
-all products of a step were taken to be 13 to 17% slower, which those of ``wide`` were not.
+A few of the calibration's kernels are measured again at the beginning of every round, all ranks at
+once. If most of them take longer than then, the machine is slower: its clock, or time that
+neighbours on the same host take. Predictions slowed by one factor, the median of the probes, are
+compared with the measured steps, too; the rest is the model's error, and noise.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,16 +32,16 @@ from planner.validation.job import RankResult
 PROBES_PER_FAMILY = 2
 _PROBED = (Family.STREAM, Family.GEMM, Family.EMBEDDING, Family.COLLECTIVE)
 _USUAL: Seconds = 4e-3
-"""What a probe should take: long enough to be timed well, short enough for every round."""
+"""Seconds that a probe should take: long enough to be timed well, short enough for every round."""
 _MOST_TABLE_BYTES = 256 * MIB
-"""Tables of a probe are made anew in every round, beside those that are trained."""
+"""Most bytes of a probe's tables, which are made anew in every round beside the trained ones."""
 
 Slowdowns = Mapping[Family, float]
-"""Time of kernels now over that when they were calibrated, mean over a family's probes."""
+"""Mean ratio of kernel times now to when they were calibrated, by family."""
 
 
 def probes(records: Sequence[Record]) -> tuple[Record, ...]:
-    """Choose what is measured again: of every family the kernels nearest to some milliseconds."""
+    """Return the kernels to measure again: of every family those nearest to ``_USUAL``."""
     chosen: list[Record] = []
     for family in _PROBED:
         fit = [each for each in records if each.point.family == family and _is_probe(each.point)]
@@ -67,12 +62,12 @@ def _is_probe(point: Point) -> bool:
 
 
 def probe_data(chosen: Sequence[Record]) -> tuple[Mapping[str, Any], ...]:
-    """Return what a job's ranks need to know of the probes: ``Job.probes``."""
+    """Return the probes as data for a job's ranks (``Job.probes``)."""
     return tuple({"family": p.point.family, "point": point_data(p.point)} for p in chosen)
 
 
 def slowdowns(chosen: Sequence[Record], ranks: Sequence[Sequence[RankResult]]) -> Slowdowns:
-    """Return how much longer every family's probes took than when calibrated."""
+    """Return the slowdown of every family's probes since the calibration."""
     ratios = _ratios(chosen, ranks)
     by_family: dict[Family, list[float]] = {}
     for probe, ratio in zip(chosen, ratios, strict=False):
@@ -83,9 +78,9 @@ def slowdowns(chosen: Sequence[Record], ranks: Sequence[Sequence[RankResult]]) -
 def common_slowdown(
     chosen: Sequence[Record], ranks: Sequence[Sequence[RankResult]]
 ) -> float | None:
-    """Return how much slower the machine was than when calibrated: the median of all probes.
+    """Return the median slowdown of all probes; None: none were measured.
 
-    ``ranks`` is what every rank measured, by plan. None where no probes were measured.
+    ``ranks`` are the results of every rank, by plan.
     """
     ratios = _ratios(chosen, ranks)
     return median(ratios) if ratios else None
@@ -94,7 +89,7 @@ def common_slowdown(
 def _ratios(chosen: Sequence[Record], ranks: Sequence[Sequence[RankResult]]) -> list[float]:
     """Return the time of every probe, the median of rounds and ranks, over the calibrated one.
 
-    All plans' blocks of a round have its probes.
+    All plans' blocks of a round have the same probes.
     """
     rounds = [block.probes for rank in ranks for block in rank[0].blocks if block.probes]
     return [
@@ -104,7 +99,7 @@ def _ratios(chosen: Sequence[Record], ranks: Sequence[Sequence[RankResult]]) -> 
 
 
 def slowed(graph: ExecutionGraph, factor: float) -> ExecutionGraph:
-    """Return a graph of which every operation takes so much longer."""
+    """Return a graph of which every operation takes ``factor`` times as long."""
     return ExecutionGraph(
         nodes=tuple(replace(node, seconds=node.seconds * factor) for node in graph.nodes),
         world_size=graph.world_size,

@@ -1,7 +1,7 @@
-"""Phases of a step as both the simulator and the profiler can tell them apart, on one host thread.
+"""Phases of a step that both the simulator and the profiler can tell apart, on one host thread.
 
-On a CPU everything a rank does follows one another on its thread, so the time between the ends of
-two operations belongs to the second: its own work, and what it waited for.
+On a CPU all operations of a rank follow one another on its thread, so the time between the ends of
+two operations belongs to the second: its own work, and its wait.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from costmodel.step.timeline import Timeline
 
 
 class Phase(StrEnum):
-    """What a rank's thread is busy with, or waits for."""
+    """Kinds of work, or waits, of a rank's thread."""
 
     INPUT_DIST = "input_dist"
     LOOKUP = "lookup"
@@ -40,23 +40,23 @@ _BY_ROLE: Mapping[Role, Phase] = {
     Role.GRADIENTS_REDUCED: Phase.ALL_REDUCE,
     Role.ORDER_FEATURES: Phase.DENSE_FORWARD,
 }
-"""Where the profiler shows them."""
+"""The phase in which the profiler shows each role."""
 _THREADS = (*HOST_THREADS, Resource.COMPUTE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPrediction:
-    """What a step is predicted to take."""
+    """A predicted step."""
 
     step_time: Seconds
     busy: tuple[Seconds, ...] = ()
-    """Processor time by rank, without waiting; empty where steps are not synchronous."""
+    """Processor time by rank, without waits; empty unless steps are synchronous."""
     phases: tuple[Mapping[Phase, Seconds], ...] = ()
-    """By rank; empty as ``busy``."""
+    """Seconds by phase, of every rank; empty as ``busy``."""
 
     @classmethod
     def of(cls, timeline: Timeline, *, synchronous: bool) -> "StepPrediction":
-        """Read it off a simulated step."""
+        """Return the prediction of a simulated step."""
         ranks = range(timeline.graph.world_size if synchronous else 0)
         return cls(
             step_time=timeline.step_time,
@@ -75,7 +75,7 @@ def _busy_time(timeline: Timeline, rank: int) -> Seconds:
 
 
 def predicted_phases(timeline: Timeline, rank: int) -> dict[Phase, Seconds]:
-    """Return a rank's last step by phase; only of a device whose steps are synchronous."""
+    """Return seconds of a rank's last step by phase; only of a device with synchronous steps."""
     nodes = timeline.graph.nodes
     order = [
         index
@@ -104,7 +104,7 @@ def predicted_phases(timeline: Timeline, rank: int) -> dict[Phase, Seconds]:
 
 
 def _phase(node: Node, *, backward: bool) -> Phase | None:
-    """Return a node's phase; None for host work, which belongs to what it issues."""
+    """Return a node's phase; None for host work, which belongs to the operation it issues."""
     if node.stage is Stage.HOST:
         return Phase.INPUT_DIST if node.kind is NodeKind.WAIT else None
     if node.role in _BY_ROLE:

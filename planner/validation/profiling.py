@@ -1,4 +1,4 @@
-"""A trained step by phase, from the ranges that TorchRec and autograd leave in a profile."""
+"""A trained step by phase, from the ranges of TorchRec and autograd in a profile."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -28,13 +28,13 @@ _RULES = (
     ("## forward", Phase.DENSE_FORWARD),
     ("## optimizer", Phase.OPTIMIZER),
 )
-"""The innermost range that matches decides; TorchRec 1.9."""
+"""(part of a range's name, phase); the innermost range that matches decides; TorchRec 1.9."""
 _BACKWARD = "## backward"
-"""Its own time, outside of autograd's nodes, is the wait for the reducers' all-reduces."""
+"""Range whose own time, outside of autograd's nodes, is the wait for the reducers' all-reduces."""
 
 
 def profiled_phases(step: Callable[[], float], num_steps: int) -> dict[str, Seconds]:
-    """Run some steps under the profiler; return the calling thread's time in one, by phase."""
+    """Return the calling thread's seconds by phase in one of some profiled steps."""
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         for _ in range(num_steps):
             step()

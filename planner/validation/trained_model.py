@@ -1,6 +1,6 @@
-"""A workload as a TorchRec model that can be trained: its tables, its dense model, a loss.
+"""A workload as a TorchRec model that can be trained: tables, dense model, loss.
 
-Needs torch and torchrec; import it only where they are known to be there.
+It needs torch and torchrec.
 """
 
 from collections.abc import Sequence
@@ -28,15 +28,15 @@ from planner.torchrec.model_reading import OPTIMIZER_CLASSES
 from planner.torchrec.plans import TableLocation
 
 LEARNING_RATE = 1e-3
-"""Both optimizers have it. Nobody looks at the loss; weights must not grow, nor vanish."""
+"""Of both optimizers. The loss does not matter; weights must neither grow nor vanish."""
 _WEIGHT = 0.01
-"""Every weight of a table, at first: drawing them would take longer than all that is timed."""
+"""Initial value of every weight of a table: drawing them would take longer than the timed steps."""
 
 
 def build_model(workload: Workload) -> DLRMTrain:
     """Return the workload's model, tables on the meta device, their optimizer in the backward.
 
-    TorchRec's DLRM for a dot interaction, DLRM_DCN for DCNv2; they need vectors of one width.
+    It is TorchRec's DLRM for a dot interaction, DLRM_DCN for DCNv2; they need vectors of one width.
     Other widths, and plain concatenation, which TorchRec has no model of, get the same modules
     around another interaction.
     """
@@ -47,13 +47,13 @@ def build_model(workload: Workload) -> DLRMTrain:
     for table, bag in zip(workload.tables, bags.embedding_bags.values(), strict=True):
         chosen = OPTIMIZER_CLASSES[workload.optimizer_of(table)]
         apply_optimizer_in_backward(chosen, bag.parameters(), {"lr": LEARNING_RATE})
-    return DLRMTrain(_around(bags, workload))
+    return DLRMTrain(_plain_model(bags, workload))
 
 
 def table_locations(model: nn.Module, workload: Workload) -> dict[str, TableLocation]:
-    """Return where in the model the workload's tables live, for plans to be turned into TorchRec's.
+    """Return the location in the model of each of the workload's tables.
 
-    Tables are numbered there: a workload's names may have dots in them.
+    Tables are numbered in the model: a workload's names may have dots in them.
     """
     path = next(
         name for name, each in model.named_modules() if isinstance(each, EmbeddingBagCollection)
@@ -65,7 +65,7 @@ def table_locations(model: nn.Module, workload: Workload) -> dict[str, TableLoca
 
 
 def dense_optimizer(workload: Workload, parameters: Sequence[Any]) -> torch.optim.Optimizer:
-    """Return the optimizer of everything that is not updated in the backward."""
+    """Return the optimizer of all parameters that are not updated in the backward."""
     chosen = OPTIMIZER_CLASSES[workload.dense.optimizer.elementwise]
     used = workload.dense.optimizer_implementation
     options: dict[str, bool] = {}
@@ -78,13 +78,13 @@ def dense_optimizer(workload: Workload, parameters: Sequence[Any]) -> torch.opti
 
 
 def bag_config(table: EmbeddingTable, name: str) -> EmbeddingBagConfig:
-    """Return TorchRec's description of a pooled table, under a name in the model."""
+    """Return TorchRec's configuration of a pooled table, under a name in the model."""
     pooling = PoolingType.MEAN if table.pooling is Pooling.MEAN else PoolingType.SUM
     return EmbeddingBagConfig(**table_config(table, name), pooling=pooling)
 
 
 def table_config(table: EmbeddingTable, name: str) -> dict[str, Any]:
-    """Return the fields that TorchRec's descriptions of pooled and unpooled tables share."""
+    """Return the fields that TorchRec's configurations of pooled and unpooled tables share."""
     return {
         "name": name,
         "num_embeddings": table.num_embeddings,
@@ -95,7 +95,7 @@ def table_config(table: EmbeddingTable, name: str) -> dict[str, Any]:
     }
 
 
-def _around(bags: EmbeddingBagCollection, workload: Workload) -> nn.Module:
+def _plain_model(bags: EmbeddingBagCollection, workload: Workload) -> nn.Module:
     dense = workload.dense
     widths = {table.embedding_dim for table in workload.tables} | {bottom_width(workload)}
     whole = len(widths) == 1 and dense.bottom_mlp and len(dense.top_mlp) > 1

@@ -1,4 +1,4 @@
-"""One rank's share of training a workload under one plan, with DistributedModelParallel."""
+"""One rank's training of a workload under one plan, with DistributedModelParallel."""
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
@@ -31,15 +31,15 @@ _HALF = {DataType.FP16: torch.float16, DataType.BF16: torch.bfloat16}
 
 
 class AnySharder(EmbeddingBagCollectionSharder):  # type: ignore[misc] # torchrec has no types here
-    """Shards as it is told: TorchRec's own offers no row splits on CPU, though they work there."""
+    """Allows all shardings: TorchRec's own offers no row splits on CPU, though they work there."""
 
     def sharding_types(self, compute_device_type: str) -> list[str]:
-        """Offer every sharding type on any device."""
+        """Return every sharding type, on any device."""
         del compute_device_type
         return [kind.value for kind in ShardingType]
 
     def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
-        """Offer every kernel that suits a sharding type."""
+        """Return every kernel that suits a sharding type."""
         del compute_device_type
         if sharding_type == ShardingType.DATA_PARALLEL:
             return [ComputeKernel.DENSE.value]
@@ -47,7 +47,7 @@ class AnySharder(EmbeddingBagCollectionSharder):  # type: ignore[misc] # torchre
 
 
 class Trainer:
-    """A sharded model with its optimizer and pipeline; ``step`` trains the batches of a step."""
+    """A sharded model with its optimizer and pipeline."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Trainer:
         self._precision = _precision(workload, device)
 
     def advance(self) -> Any:  # noqa: ANN401 - a tensor
-        """Issue one step; return its last loss, which a GPU may still have to work out."""
+        """Issue one step; return its last loss, which a GPU may still have to compute."""
         with self._precision:
             for _ in range(self._batches_per_step):
                 loss, _, _ = self._pipeline.progress(self._batches)
@@ -93,7 +93,7 @@ class Trainer:
 
 
 def pipeline_around(workload: Workload, parallel: nn.Module, device: torch.device) -> Any:  # noqa: ANN401
-    """Return the workload's pipeline around a sharded model and the optimizer of its dense part."""
+    """Return the workload's pipeline for a sharded model and the optimizer of its dense part."""
     fused = set(parallel.fused_optimizer.params)
     rest = {name: each for name, each in parallel.named_parameters() if name not in fused}
     optimizer = KeyedOptimizerWrapper(
@@ -104,7 +104,7 @@ def pipeline_around(workload: Workload, parallel: nn.Module, device: torch.devic
 
 
 def accumulating(pipeline: Any, optimizer: Any, parallel: nn.Module, num_steps: int) -> Any:  # noqa: ANN401
-    """Return a pipeline that updates the dense model every few batches."""
+    """Return a pipeline that updates the dense model every ``num_steps`` batches."""
     if num_steps == 1:
         return pipeline
     from torchrec.distributed.train_pipeline import (  # not every version has it
@@ -117,7 +117,7 @@ def accumulating(pipeline: Any, optimizer: Any, parallel: nn.Module, num_steps: 
 
 
 def train_pipeline(pipeline: Pipeline) -> Callable[..., Any]:
-    """Return what makes TorchRec's pipeline of a model, its dense optimizer and a device."""
+    """Return the function that makes TorchRec's pipeline of a model, optimizer and device."""
     made: dict[Pipeline, Callable[..., Any]] = {
         Pipeline.NONE: TrainPipelineBase,
         Pipeline.SPARSE_DIST: TrainPipelineSparseDist,
@@ -138,5 +138,5 @@ def _precision(workload: Workload, device: torch.device) -> AbstractContextManag
 
 
 def release() -> None:
-    """Give back the memory of trainers that nobody holds any more: they refer to themselves."""
+    """Free the memory of unused trainers, which refer to themselves."""
     gc.collect()

@@ -1,4 +1,4 @@
-"""Validation as one call: predict plans, train under them, judge."""
+"""Validation: predict plans, train under them, compare."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -35,11 +35,11 @@ class Validation:
     device: Device
     job: Job
     slowdowns: Slowdowns = field(default_factory=dict)
-    """Empty where the calibration's measurements are not there to be repeated."""
+    """Slowdown by family; empty if the calibration's measurements are not there to be repeated."""
     slowdown: float | None = None
-    """How much slower the machine was than when calibrated; None as ``slowdowns`` are empty."""
+    """Slowdown of the machine since its calibration; None as ``slowdowns`` are empty."""
     at_speed: tuple[Outcome, ...] = ()
-    """The same with predictions for the machine's speed during the run; empty as ``slowdowns``."""
+    """Outcomes with predictions for the machine's speed during the run; empty as ``slowdowns``."""
 
 
 def validate(
@@ -51,7 +51,7 @@ def validate(
     progress: Callable[[int, int], None] | None = None,
     **options: Any,  # noqa: ANN401 - fields of Job: repeats, steps, warmup, profiled, seed
 ) -> Validation:
-    """Train under every plan with DistributedModelParallel, in turns, and compare.
+    """Return predicted and measured steps after training under every plan, in turns.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def compared(
     ranks: Sequence[Sequence[RankResult]],
     probed: Sequence[Record] = (),
 ) -> Validation:
-    """Hold what ranks measured of plans against the predicted steps.
+    """Return the comparison of measured and predicted steps.
 
     ``ranks`` has every rank's results by plan; ``probed`` are the kernels of the calibration that
     every round measured again.
@@ -128,7 +128,7 @@ def compared(
 
 
 def predicted(file: PlanFile, profile: HardwareProfile, slowdown: float = 1.0) -> StepPrediction:
-    """Return a plan's simulated step, on a machine that is so much slower."""
+    """Return a plan's simulated step, on a machine slower by a factor."""
     timeline = plan_timeline(file.workload, topology_of(file, profile), file.plan)
     if slowdown != 1.0:
         timeline = simulate(slowed(timeline.graph, slowdown))

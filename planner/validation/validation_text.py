@@ -1,4 +1,4 @@
-"""A validation run as text and JSON: predicted beside measured, by plan and phase; a verdict."""
+"""A validation run as text and JSON: predicted and measured by plan and phase, a verdict."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -73,7 +73,7 @@ def _verdict(verdict: Verdict, num_plans: int, width: int) -> Iterator[str]:
 
 
 def _machine(validation: Validation) -> Iterator[str]:
-    """Yield how much slower the machine was than when calibrated, and the error beside that."""
+    """Yield how much slower the machine was than when calibrated, and the error at that speed."""
     if validation.slowdown is None:
         return
     yield f"  machine    {', '.join(slowdown_texts(validation.slowdowns))} against the calibration"
@@ -85,7 +85,7 @@ def _machine(validation: Validation) -> Iterator[str]:
 
 
 def _worth_showing(validation: Validation) -> list[Outcome]:
-    """Return the plans whose phases are shown: all of two, else the picked and the fastest."""
+    """Return the plans whose phases are shown: both of two, else the picked and the fastest one."""
     if len(validation.outcomes) <= _MOST_PHASE_TABLES:
         return list(validation.outcomes)
     wanted = {validation.verdict.picked, validation.verdict.fastest}
@@ -93,7 +93,7 @@ def _worth_showing(validation: Validation) -> list[Outcome]:
 
 
 def _phases_text(each: Outcome, width: int) -> Iterator[Text]:
-    """Yield predicted and measured phases of the rank that works longest."""
+    """Yield predicted and measured phases of the busiest rank."""
     rank = max(range(len(each.cpu)), key=each.cpu.__getitem__)
     ours = each.prediction.phases[rank]
     theirs = dict(each.phases[rank]) if each.phases else {}
@@ -123,7 +123,7 @@ _KEYS: Keys = {
 
 
 def outcome_columns(largest: Seconds = 0.0) -> list[Column[Outcome]]:
-    """Return the columns of plans: what was predicted of them, and what they took."""
+    """Return the columns of plans: predicted and measured steps."""
     time = times(largest)
     by_rank = Quantity(lambda seconds: "  ".join(durations(seconds, largest)))
     others = Quantity(lambda shares: SHARE(max(shares, default=0.0)))
@@ -151,7 +151,7 @@ def _phases(each: Outcome) -> list[dict[str, Any]]:
 
 
 def validation_data(validation: Validation) -> dict[str, Any]:
-    """Return everything that was predicted and measured."""
+    """Return all predictions and measurements as plain data."""
     verdict, at_speed = validation.verdict, validation.at_speed
     return {
         "hardware": validation.hardware,

@@ -1,7 +1,7 @@
 """One rank of a validation run: ``python -m planner.validation.worker FOLDER``.
 
-The launcher sets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE. All plans are trained by the
-same processes, in turns, so that what changes over minutes hits all alike.
+The launcher sets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE. The same processes train all
+plans, in turns, so that changes over minutes affect all alike.
 """
 
 import logging
@@ -28,7 +28,7 @@ from planner.validation.trainer import Trainer, release
 
 
 def main() -> None:
-    """Train under all plans of the job in the folder, and write what was measured."""
+    """Train under all plans of the job in the folder, and write the measurements."""
     logging.disable(logging.WARNING)
     folder = Path(sys.argv[1])
     job, rank = Job.read(folder), int(environ["RANK"])
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _backend(job: Job) -> str:
-    """Return what ranks talk through: NCCL takes no two ranks on one GPU, gloo does."""
+    """Return the backend of collectives: NCCL refuses two ranks on one GPU, gloo does not."""
     shared = job.device == "cuda" and torch.cuda.device_count() < job.local_world_size
     return "gloo" if shared or job.device == "cpu" else "nccl"
 
@@ -75,7 +75,7 @@ class _Rank:
         self.batches = [batch.to(device) for batch in batches]
 
     def run(self) -> list[RankResult]:
-        """Return what was measured, plan by plan."""
+        """Return the results, plan by plan."""
         blocks: list[list[Block]] = [[] for _ in self.files]
         phases: list[dict[str, float]] = [{} for _ in self.files]
         for turn in range(self.job.repeats):
@@ -93,7 +93,7 @@ class _Rank:
         ]
 
     def _probed(self) -> tuple[float, ...]:
-        """Measure the job's probes, all ranks at once, as the calibration did."""
+        """Return the seconds of the job's probes, measured on all ranks at once."""
         if not self.job.probes:
             return ()
         release()
