@@ -1,7 +1,7 @@
-"""What can go wrong through the user's input, in the user's own words.
+"""Errors that a user's input can cause, in the user's words.
 
-Messages are lowercase, without a full stop, names in backticks. Exit codes are the business of
-the command line, not of the exceptions.
+Messages are lowercase, without a full stop, names in backticks. Exit codes are the business of the
+command line, not of the exceptions.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from difflib import get_close_matches
 
 
 class PlannerError(Exception):
-    """Anything a user can cause, and can put right."""
+    """An error that the user can cause, and can mend."""
 
     hint: str | None = None
-    """What to do about it."""
+    """How to mend it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class InputError(PlannerError):
 
 @dataclass(eq=False)
 class UnknownNameError(PlannerError):
-    """A name (sharder, profile, operation) that nothing here answers to."""
+    """A name (sharder, profile, operation) that does not exist."""
 
     kind: str
     name: str
@@ -67,7 +67,7 @@ class InfeasibleError(PlannerError):
     details: Sequence[tuple[str, str]] = ()
     """Label and text of the lines that show why."""
     remedies: Sequence[tuple[str, str]] = ()
-    """What to change, and what it brings; any one of them is enough."""
+    """(change, effect); any one of them is enough."""
     hint: str | None = field(default=None)
 
     def __str__(self) -> str:
@@ -128,7 +128,7 @@ class PluginError(PlannerError):
 
 @dataclass(eq=False)
 class SharderFailedError(PlannerError):
-    """A sharder ended with an exception that is a bug of it, not of what it was given."""
+    """A sharder ended with an exception that is its own bug, not an error of its input."""
 
     name: str
     reason: str
@@ -136,7 +136,7 @@ class SharderFailedError(PlannerError):
     hint: str | None = field(default=None)
 
     def __post_init__(self) -> None:
-        """Say how to see where it comes from."""
+        """Set the hint: how to see the traceback."""
         self.hint = self.hint or (
             f"a bug of the sharder: `planner plan --sharder {self.name}` shows its traceback"
         )
@@ -146,9 +146,11 @@ class SharderFailedError(PlannerError):
 
 
 def suggestion(name: str, choices: Sequence[str]) -> str | None:
-    """Return ``did you mean `x`?`` when choices begin with the name, or one is close to it.
+    """Return ``did you mean `x`?`` if a choice begins with the name or is close to it.
 
-    In whatever case, as names are copied from elsewhere.
+    Else None.
+
+    Upper and lower case count as the same.
     """
     asked = name.casefold()
     folded = {each.casefold(): each for each in choices}

@@ -1,4 +1,4 @@
-"""Values of a record's fields: Python's own, and of the types that the fields are declared with."""
+"""Converting the values of a record's fields to the types that the fields are declared with."""
 
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
@@ -16,22 +16,23 @@ _NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true o
 
 
 class _Declared(NamedTuple):
-    """What a field may hold."""
+    """The declared type of a field."""
 
     name: str
     kind: Any
-    """Class of what it holds, or of each of its entries; a tuple of several records' classes."""
+    """Class of the value, or of each entry; a tuple of classes if records of several are
+    allowed."""
     is_tuple: bool
-    """Whether it holds any number of them."""
+    """Whether the field is a tuple of any number of such values."""
     may_be_none: bool
 
 
 def make_plain(record: Any) -> None:  # noqa: ANN401 - any dataclass
-    """Turn a new record's values into what its fields are declared to hold.
+    """Convert a new record's values to the declared types of its fields.
 
     Numbers of numpy become Python's (theirs overflow, and JSON has none), names of members of an
-    enumeration these, whole numbers written as floats integers, and lists tuples. Fields of other
-    types than numbers, texts, enumerations, records and tuples of these are not looked at.
+    enumeration members, whole numbers written as floats integers, and lists tuples. Only fields of
+    numbers, texts, enumerations, records and tuples of these are converted.
 
     Raises
     ------
@@ -40,7 +41,7 @@ def make_plain(record: Any) -> None:  # noqa: ANN401 - any dataclass
 
     """
     own: Any = type(record)
-    for name, kind, is_tuple, may_be_none in _declared(own):
+    for name, kind, is_tuple, may_be_none in _declared_fields(own):
         value = getattr(record, name)
         if kind is float and type(value) is float and 0 < abs(value) < LEAST:
             raise ValueError(f"{name} must be 0, or at least {LEAST:g}, got {value:g}")
@@ -52,7 +53,7 @@ def make_plain(record: Any) -> None:  # noqa: ANN401 - any dataclass
 
 
 def _entries(name: str, kind: Any, values: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a field's
-    """Return values as a field of a tuple of some kind holds them."""
+    """Return values as a tuple of entries of the declared kind."""
     if type(values) is tuple and all(type(each) is kind for each in values):
         return values
     if not isinstance(values, tuple | list):
@@ -62,7 +63,7 @@ def _entries(name: str, kind: Any, values: Any) -> tuple[Any, ...]:  # noqa: ANN
 
 
 def _converted(name: str, kind: Any, value: Any) -> Any:  # noqa: ANN401 - a field's
-    """Return a value as a field of some kind holds it."""
+    """Return a value converted to the declared kind."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(kind, EnumType):
@@ -83,15 +84,15 @@ def _converted(name: str, kind: Any, value: Any) -> Any:  # noqa: ANN401 - a fie
 
 
 @cache
-def _declared(record: Any) -> Sequence[_Declared]:  # noqa: ANN401 - any dataclass
-    """Return what the fields of a class may hold, of those that are looked at."""
+def _declared_fields(record: Any) -> Sequence[_Declared]:  # noqa: ANN401 - any dataclass
+    """Return the declared types of a class's fields, of those that are converted."""
     hints = get_type_hints(record)
-    found = (_read(each.name, hints[each.name]) for each in fields(record) if each.init)
+    found = (_declared_field(each.name, hints[each.name]) for each in fields(record) if each.init)
     return [declared for declared in found if declared is not None]
 
 
-def _read(name: str, hint: Any) -> _Declared | None:  # noqa: ANN401 - a type, of any form
-    """Return what a field of some type may hold; None: it is of no form that is looked at."""
+def _declared_field(name: str, hint: Any) -> _Declared | None:  # noqa: ANN401 - a type, of any form
+    """Return the declared type of one field; None: such fields are not converted."""
     is_union = get_origin(hint) in {Union, UnionType}
     kinds = [each for each in get_args(hint) if each is not NoneType] if is_union else [hint]
     is_tuple = get_origin(kinds[0]) is tuple

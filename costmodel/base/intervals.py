@@ -1,4 +1,4 @@
-"""Stretches of time that may overlap, of several things at once."""
+"""The time that stretches cover, of several owners at once."""
 
 import numpy as np
 

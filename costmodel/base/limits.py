@@ -1,7 +1,7 @@
-"""Upper bounds of what models and machines can be: beyond them a number is a mistake.
+"""Upper bounds of models and machines: a number beyond them is a mistake.
 
-Each is some ten to a thousand times what is known of real ones, so that nobody meets them, and low
-enough that no product of those in use overflows, or keeps a search busy for minutes.
+Each is some ten to a thousand times the largest known real one, so that nobody meets it, and low
+enough that no product of numbers overflows or keeps a search busy for minutes.
 """
 
 LEAST = 1e-100
@@ -19,26 +19,26 @@ MOST_IDS = 1e6
 MOST_SAMPLES = 2**24
 """Samples per rank and batch."""
 MOST_ACCUMULATED = 64
-"""Batches between two updates of the dense model; its report is as many times as long to make."""
+"""Batches between two updates of the dense model; a report takes as many times as long."""
 MOST_WIDTH = 2**20
 """Width of a layer of the dense model."""
 MOST_LAYERS = 1_000
 MOST_PARAMETERS = 10**15
-"""Parameters of a dense model that was read."""
+"""Parameters of a dense model read off a TorchRec model."""
 MOST_PRODUCTS = 1e18
-"""Multiplications of a sample's forward in it."""
+"""Multiplications of a sample's forward in a dense model read off a TorchRec model."""
 MOST_FEATURES = 10_000
 """Features that share a table."""
 MOST_LOOKUPS = 1e15
-"""Lookups of a table in what was counted: a log of years."""
+"""Lookups of a table in counted batches: a log of years."""
 MOST_BINS = 64
 """Bins of a reuse histogram: the last one is of 2^63 hits."""
 MOST_RANGES = 1_000_000
-"""Ranges of rows whose share of the lookups is known."""
+"""Ranges of rows with a share of the lookups each."""
 MOST_BYTES = 1e21
 """Memory of a machine: that of millions of data centres."""
 MOST_SHARE = 1e18
-"""The largest of shares that need not add up to 1, so that counts will do."""
+"""The largest of shares that need not add up to 1: counts will do."""
 MOST_COUNTED = 10**12
 """Measurements, or calls of an operator: a year of them, one every 30 microseconds."""
 MOST_ERROR = 10.0
@@ -48,13 +48,13 @@ LONGEST_NAME = 1_000
 
 
 def check_at_most(name: str, value: float, most: float) -> None:
-    """Raise ValueError where a number is larger than it can be."""
+    """Raise ValueError if a number is larger than it can be."""
     if not value <= most:
         raise ValueError(f"{name} must be at most {most:,.0f}, got {shown(value)}")
 
 
 def shown(value: float) -> str:
-    """Return a number as messages have it, however long it is."""
+    """Return a number as messages write it, however large it is."""
     if isinstance(value, int) and abs(value) >= 10**20:
         return f"a number of {int(value.bit_length() * 0.30103) + 1} digits"
     return f"{value:,}" if abs(value) < 10**20 else f"{value:g}"

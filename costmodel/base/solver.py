@@ -1,4 +1,4 @@
-"""HiGHS, which solves linear and integer programs, without a word."""
+"""HiGHS, which solves linear and integer programs, without its messages."""
 
 from typing import Any
 

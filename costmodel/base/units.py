@@ -23,11 +23,11 @@ GIB: Bytes = 2.0**30
 TFLOP = 1e12
 
 MOST_DECIMALS = 6
-"""As many decimals as sizes get that fewer do not tell apart."""
+"""Most decimals of two sizes that fewer do not tell apart."""
 
 
 def size_text(num_bytes: Bytes, decimals: int = 1) -> str:
-    """Return a size in the unit that fits it, GiB, MiB or KiB, with so many decimals."""
+    """Return a size as text in GiB, MiB or KiB, whichever fits it, with so many decimals."""
     for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
         if abs(num_bytes) >= 0.1 * unit or num_bytes == 0:
             return f"{num_bytes / unit:,.{decimals}f} {name}"
@@ -35,7 +35,7 @@ def size_text(num_bytes: Bytes, decimals: int = 1) -> str:
 
 
 def size_texts(needed: Bytes, there: Bytes) -> tuple[str, str]:
-    """Return what is needed and what is there, with as many decimals as tell them apart."""
+    """Return two sizes as texts, with as many decimals as tell them apart."""
     texts = size_text(needed), size_text(there)
     for decimals in range(2, MOST_DECIMALS + 1):
         if texts[0] != texts[1]:

@@ -1,4 +1,4 @@
-"""Where each feature of groups and lookup kernels is in the vector of a plan's features."""
+"""The place of each feature of groups and lookup kernels in the vector of a plan's features."""
 
 from collections.abc import Sequence
 
@@ -27,12 +27,13 @@ Vector = NDArray[np.float64]
 
 
 class FeatureIndex:
-    """Where each feature of groups and kernels is in the vector z of a plan."""
+    """Places of features of groups and kernels in the vector z of a plan."""
 
     def __init__(self, kernels: Signature, *, fullest: bool = False) -> None:
         """Give every feature of groups and their lookup kernels a place.
 
-        ``fullest``: also what the fullest rank of each group sends, which collectives wait for.
+        With ``fullest``, also the amounts that the fullest rank of each group sends, for which
+        collectives wait.
         """
         self._groups: dict[GroupKey, int] = {}
         self._kernels: dict[tuple[GroupKey, KernelKey], int] = {}
@@ -47,7 +48,7 @@ class FeatureIndex:
         if fullest:
             size += len(self._groups) * len(EXCHANGED)
         self.fullest = np.arange(first, size)
-        """Places of what fullest ranks send, group by group, ``EXCHANGED`` of each."""
+        """Places of the amounts that fullest ranks send, group by group, ``EXCHANGED`` of each."""
         self.size = size
         self.of_plan = np.zeros(size)
         """1 for features that are the same on every rank."""
@@ -65,16 +66,16 @@ class FeatureIndex:
         return self._groups[feature.group] + GROUP_FEATURES.index(feature.name)
 
     def sent(self, feature: Feature) -> int:
-        """Return the place of a feature as a collective of all ranks waits for it."""
+        """Return the place of the amount that a collective of all ranks waits for."""
         if not len(self.fullest) or feature.name not in EXCHANGED:
             return self.feature(feature)
         first = list(self._groups).index(feature.group) * len(EXCHANGED)
         return int(self.fullest[first + EXCHANGED.index(feature.name)])
 
     def is_sure(self, feature: Feature) -> bool:
-        """Return whether it has a value in all plans with its group.
+        """Return whether a feature is above 0 in all plans that have its group.
 
-        They may lack a kernel, or tables that are cached or stashed.
+        A group may lack a kernel, or cached or stashed tables.
         """
         if feature.kernel is not None:
             return self.kernels_of(feature.group) == [feature.kernel]
@@ -85,7 +86,7 @@ class FeatureIndex:
         return [kernel for key, kernel in self._kernels if key == group]
 
     def of_group(self, group: GroupKey) -> Vector:
-        """Return 1 for the features of a group and its kernels, 0 for others."""
+        """Return a vector that is 1 for the features of a group and its kernels, 0 for others."""
         flags = np.zeros(self.size)
         first = self._groups[group]
         flags[first : first + len(GROUP_FEATURES)] = 1.0
@@ -104,22 +105,22 @@ class FeatureIndex:
         return list(self._groups)
 
     def shares(self, z: Vector) -> dict[GroupKey, float]:
-        """Return the share of tables that is in each group."""
+        """Return the share of tables in each group."""
         return {group: float(z[self.present([group])[0]]) for group in self._groups}
 
     def present(self, groups: Sequence[GroupKey]) -> list[int]:
-        """Return the places of what says whether groups are there."""
+        """Return the places of the features that tell whether groups are there."""
         return [self._groups[group] + GROUP_FEATURES.index("present") for group in groups]
 
     def here(
         self, groups: Sequence[GroupKey], kernel: tuple[GroupKey, KernelKey] | None
     ) -> list[int]:
-        """Return the places of what says whether kernels have work on the first table's rank."""
+        """Return the places of features: whether kernels have work on the first table's rank."""
         some = [kernel] if kernel else [key for key in self._kernels if key[0] in groups]
         return [self.part(each, Part.HERE) for each in some]
 
     def of_kernel(self, kernel: GroupKernel) -> list[int]:
-        """Return the places of the values of options that have a group and kernel."""
+        """Return the places of the values of options of a group and kernel."""
         first, second = self._groups[kernel[0]], self._kernels[kernel]
         return [
             *range(first, first + len(GROUP_FEATURES)),
@@ -127,7 +128,10 @@ class FeatureIndex:
         ]
 
     def places(self, kernels: Sequence[GroupKernel]) -> NDArray[np.intp]:
-        """Return the same of all that are known, a row each; of others 0."""
+        """Return the places of ``of_kernel`` for some kernels, a row each.
+
+        0 for unknown kernels.
+        """
         known = [(pair[0], pair[1]) in self._kernels for pair in kernels]
         none = [0] * (len(GROUP_FEATURES) + len(KERNEL_VALUES))
         rows = zip(kernels, known, strict=True)
@@ -135,9 +139,9 @@ class FeatureIndex:
 
 
 def largest_features(options: BoundOptions, index: FeatureIndex) -> Vector:
-    """Return the largest value that every feature of a plan of some options can have.
+    """Return the largest value of every feature over plans of some options.
 
-    But for what fullest ranks send.
+    Not of the amounts that fullest ranks send.
     """
     largest, own = np.zeros(index.size), len(GROUP_FEATURES)
     of_groups = options.largest_of_tables(options.values[:, :own], index.groups).sum(axis=0)

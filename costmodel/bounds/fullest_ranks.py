@@ -1,4 +1,4 @@
-"""What the fullest rank of every sharding group sends, in a linear program over options.
+"""Amounts that the fullest rank of every sharding group sends, in a linear program over options.
 
 Collectives wait for the rank that sends most. That is at least what the mean rank sends, and at
 least the largest shard, or those of all tables that are given to one rank: where a group has few
@@ -8,8 +8,8 @@ tables, many times the mean.
     and for every table in the group:     F >= sum over the table's options of largest shard x
 
 Rows of tables are added as solutions need them: a few of each group bind. At 79 tables on 128 GPUs,
-where two or three tables are alone in their groups, the plan of a program over all types takes
-149 ms after 50 moves a table; where a program took every rank for the mean one, 291.
+where two or three tables are alone in their groups, the plan of a program over all types takes 149
+ms after 50 moves a table; 291 ms where the program took every rank for the mean one.
 
 Where all shards of a group have as many columns, or multiples of some, the fullest rank sends a
 whole number of these blocks: at 2.2 whole tables a rank in the mean, three.
@@ -28,15 +28,13 @@ from costmodel.bounds.option_program import BestShares, OptionProgram, OptionRow
 
 SENT = len(EXCHANGED)
 MOST_AT_ONCE = 20
-"""Rows that are added of a group and feature at a time, for the tables that exceed F most. With 3,
-bounds of 200 tables on 64 GPUs take half as long again, and the search's programs a twentieth to a
-sixth longer."""
+"""Number of rows added at a time of a group and feature, for the tables that exceed F most."""
 TOLERANCE = 1e-3
 """Share of F by which a table may exceed it."""
 COLUMNS = EXCHANGED.index("columns")
 PACKED = 0.95
-"""Share of the blocks for which fullest ranks have room that there may be: memory and lookups leave
-no place for the last ones."""
+"""Largest share of the blocks for which fullest ranks have room that can be there: memory and
+lookups leave no place for the last ones."""
 
 
 @dataclass(eq=False)
@@ -50,7 +48,7 @@ class FullestRanks:
 
     @property
     def count(self) -> int:
-        """Return how many columns there are."""
+        """Return the number of columns."""
         return len(self.index.fullest)
 
     @property
@@ -59,13 +57,13 @@ class FullestRanks:
         return self.count, len(self._found)
 
     def sent(self, shares: Array) -> Array:
-        """Return what fullest ranks send for shares of options, (columns,)."""
+        """Return the amounts that fullest ranks send at some shares of options, (columns,)."""
         sent: Array = np.maximum(*self._of_groups(shares)).ravel()
         return sent
 
     @property
     def known(self) -> frozenset[tuple[int, int, int]]:
-        """Return which rows of tables solutions have needed: holders, groups and features."""
+        """Return the rows of tables that solutions have needed, as (holder, group, feature)."""
         groups = self.count // SENT
         keys = self._keys_of_pairs
         return frozenset(
@@ -74,7 +72,7 @@ class FullestRanks:
         )
 
     def expect(self, known: Iterable[tuple[int, int, int]]) -> None:
-        """Let ``begin`` add rows that solutions for other options of these groups have needed."""
+        """Have ``begin`` add rows that solutions for other options of these groups have needed."""
         pairs = {int(key): pair for pair, key in enumerate(self._keys_of_pairs)}
         for holder, group, feature in sorted(known):
             pair = pairs.get(holder * (self.count // SENT) + group)
@@ -82,7 +80,7 @@ class FullestRanks:
                 self._found[pair, feature] = None
 
     def whole(self, shares: Array) -> Array:
-        """Return what fullest ranks send if they send whole blocks, (columns,)."""
+        """Return the amounts that fullest ranks send if they send whole blocks, (columns,)."""
         means, largest = (each.ravel() for each in self._of_groups(shares))
         sent, has_blocks = np.maximum(means, largest), self.blocks > 0
         count = np.ceil(means[has_blocks] / (PACKED * self.blocks[has_blocks]) - TOLERANCE)
@@ -91,7 +89,7 @@ class FullestRanks:
 
     @cached_property
     def most(self) -> Array:
-        """The most that fullest ranks send for any shares, (columns,)."""
+        """The largest amounts that fullest ranks send at any shares, shape (columns,)."""
         means, shards = (
             self.options.largest_of_tables(each, self.index.groups)
             for each in (self._means, self._shards)
@@ -102,13 +100,13 @@ class FullestRanks:
         return most
 
     def evenly(self, weights: Array) -> Array:
-        """Return what every option adds to a cycle's weight where ranks are even, (options,)."""
+        """Return what each option adds to a cycle's weight if ranks send the same, (options,)."""
         of_groups = weights[self.index.fullest].reshape(-1, SENT)
         added: Array = (self._means * of_groups[self._group]).sum(axis=1)
         return added
 
     def coefficients(self, weights: Array) -> Array:
-        """Return a cycle's coefficients of the columns, (columns,)."""
+        """Return a cycle's coefficients of the columns, shape (columns,)."""
         coefficients: Array = weights[self.index.fullest] * self._unit
         return coefficients
 
@@ -140,17 +138,17 @@ class FullestRanks:
             program.add_rows(rows)
 
     def one_less(self, program: OptionProgram, column: int, whole: float) -> None:
-        """Let no rank send as many whole blocks as that, but one less at most."""
+        """Limit all ranks to one block less than ``whole`` blocks."""
         self._limit(program, column, PACKED * (whole - self.blocks[column]))
 
     def send(self, program: OptionProgram, column: int, level: float) -> None:
-        """Let fullest ranks send so much, at least, and the mean rank no more."""
+        """Have fullest ranks send at least an amount, and the mean rank at most that."""
         self._limit(program, column, level)
         program.raise_other(1 + column, level / self._unit[column])
 
     def _limit(self, program: OptionProgram, column: int, most: float) -> None:
-        """Let the mean rank send so much at most, whatever its limit was before."""
-        key, lower = _limit_of(column), -most / self._unit[column]
+        """Limit the mean rank to an amount, in place of an earlier limit."""
+        key, lower = _limit_key(column), -most / self._unit[column]
         if program.is_known(key):
             program.change_row(key, lower)
             return
@@ -159,32 +157,35 @@ class FullestRanks:
         program.add_rows([OptionRow(lower, own, amounts, key=key)])
 
     def unlimit(self, program: OptionProgram) -> None:
-        """Let ranks send any number again, whatever their limits are."""
+        """Remove all limits of ranks."""
         for column in range(self.count):
-            if program.is_known(_limit_of(column)):
-                program.change_row(_limit_of(column), -np.inf)
+            if program.is_known(_limit_key(column)):
+                program.change_row(_limit_key(column), -np.inf)
                 program.raise_other(1 + column, 0.0)
 
     @cached_property
     def uneven(self) -> Places:
-        """The columns of blocks of groups whose ranks need not send as many as one another."""
+        """The columns of groups with blocks whose ranks may send different numbers of them."""
         own = np.flatnonzero(self._shards[:, COLUMNS] > self._means[:, COLUMNS] * (1 + TOLERANCE))
         columns = np.unique(self._group[own]) * SENT + COLUMNS
         return columns[self.blocks[columns] > 0]
 
     def means(self, shares: Array) -> Array:
-        """Return what mean ranks send for shares of options, (columns,)."""
+        """Return the amounts that mean ranks send at some shares of options, shape (columns,)."""
         return self._of_groups(shares)[0].ravel()
 
     def largest(self, shares: Array) -> Array:
-        """Return what the largest shard sends of all options that have a share, (columns,)."""
+        """Return the largest shard's amounts over options that have a share, shape (columns,)."""
         used, largest = np.flatnonzero(shares > TOLERANCE), np.zeros((self.count // SENT, SENT))
         np.maximum.at(largest, self._group[used], self._shards[used])
         return largest.ravel()
 
     @cached_property
     def blocks(self) -> Array:
-        """Columns of which every shard has a multiple, by group; 0: none, and of ids and bags."""
+        """Number of columns by group of which every shard has a multiple.
+
+        0: none, as of ids and bags.
+        """
         blocks = np.zeros((self.count // SENT, SENT))
         for group in range(len(blocks)):
             columns = self._shards[self._group == group, COLUMNS]
@@ -202,7 +203,7 @@ class FullestRanks:
 
     @cached_property
     def _holder(self) -> Places:
-        """What holds every table: the same number for those that are given to the same rank."""
+        """A number for the holder of every table, the same for tables given to the same rank."""
         table = self.options.table
         holder, first = np.arange(table[-1] + 1), self.options.rank[is_first(table)]
         holder[first >= 0] = len(holder) + first[first >= 0]
@@ -210,7 +211,7 @@ class FullestRanks:
 
     @cached_property
     def _keys(self) -> Places:
-        """What holds every option, and its group, as one number."""
+        """One number for the holder and group of every option."""
         keys: Places = self._holder[self.options.table] * (self.count // SENT) + self._group
         return keys
 
@@ -220,7 +221,7 @@ class FullestRanks:
 
     @cached_property
     def _pair(self) -> Places:
-        """The same as the number of this pair."""
+        """The place of every option's (holder, group) pair among the pairs."""
         pair: Places = np.searchsorted(self._keys_of_pairs, self._keys)
         return pair
 
@@ -232,33 +233,33 @@ class FullestRanks:
 
     @cached_property
     def _pairs_of_groups(self) -> tuple[Places, Places]:
-        """Pairs in the order of their groups, and the first one's place of each group there."""
+        """Pairs in the order of their groups, and the place of each group's first pair."""
         order = np.argsort(self._group_of_pair, kind="stable")
         return order, np.flatnonzero(is_first(self._group_of_pair[order]))
 
     @cached_property
     def _means(self) -> Array:
-        """What every option lets the mean rank send, (options, SENT)."""
+        """Amounts that every option has the mean rank send, shape (options, SENT)."""
         columns = [GROUP_FEATURES.index(name) for name in EXCHANGED]
         means: Array = self.options.values[:, columns]
         return means
 
     @cached_property
     def _shards(self) -> Array:
-        """What its largest shard sends."""
+        """Amounts that every option's largest shard sends, shape (options, SENT)."""
         return self.options.exchanged
 
     @cached_property
     def _unit(self) -> Array:
-        """What 1 in a column stands for."""
+        """The amount that 1 in a column stands for."""
         return np.where(self.most > 0, self.most, 1.0)
 
     def _largest_of_pairs(self, shares: Array) -> Array:
-        """Return sums over every pair's options of their largest shards, (SENT, pairs)."""
+        """Return sums over every pair's options of their largest shards' amounts, (SENT, pairs)."""
         return self._sums(shares, self._shards, self._pair, len(self._group_of_pair))
 
     def _of_groups(self, shares: Array) -> tuple[Array, Array]:
-        """Return what mean ranks send, and the largest shards, (groups, SENT)."""
+        """Return the amounts of mean ranks, and of largest shards, each of shape (groups, SENT)."""
         count = self.count // SENT
         means = self._sums(shares, self._means, self._group, count)
         largest, (order, first) = np.zeros((count, SENT)), self._pairs_of_groups
@@ -275,7 +276,7 @@ class FullestRanks:
 
     @cached_property
     def _options_of_pairs(self) -> tuple[Places, Places]:
-        """Options in the order of their pairs, and where each pair's begin; one more entry."""
+        """Options in the order of their pairs, and where each pair's begin, shape (pairs + 1,)."""
         order = np.argsort(self._pair, kind="stable")
         return order, np.searchsorted(self._pair[order], np.arange(self._pair.max() + 2))
 
@@ -289,11 +290,11 @@ class FullestRanks:
     def _row(
         self, column: int, own: Places, amounts: Array, key: tuple[int, int | None]
     ) -> OptionRow:
-        """Return: a column is at least the sum of amounts times some options' shares."""
+        """Return the row "a column is at least the sum of amounts times shares of options"."""
         of_unit = -amounts / self._unit[column]
         return OptionRow(0.0, own, of_unit, np.array([1 + column]), np.ones(1), key)
 
 
-def _limit_of(column: int) -> tuple[str, int]:
-    """Return what a program knows the limit of a column by."""
+def _limit_key(column: int) -> tuple[str, int]:
+    """Return the key of a column's limit in a program."""
     return "limit", column

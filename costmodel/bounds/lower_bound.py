@@ -55,15 +55,15 @@ from costmodel.step.groups import GroupKey
 from costmodel.step.synthesis import Templates
 
 MOST_PARTS = 120
-"""Into how many parts plans are divided at most: all that are needed where tables are alike enough
-to be one module, of which 6 or 7 sharding types can be there or not."""
+"""Largest number of parts that plans are divided into: as many as are needed where all tables can
+be one module, of which 6 or 7 sharding types can be there or not."""
 _ROUNDING = 1e-9
 
 
 def step_time_bound(
     workload: Workload, topology: Topology, time_left: Callable[[], Seconds] = unlimited
 ) -> Seconds:
-    """Return a time that no valid plan's step undercuts.
+    """Return a lower bound of the step of all valid plans.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def step_time_bound(
 def improving_bounds(
     workload: Workload, topology: Topology, time_left: Callable[[], Seconds] = unlimited
 ) -> Iterator[Seconds]:
-    """Yield bounds as ``step_time_bound`` finds them, the largest last: soon one, then better ones.
+    """Yield lower bounds as ``step_time_bound`` finds them, in seconds, the largest last.
 
     The first is the step without any embedding work. Between two of them the caller may do
     something else, and give more time.
@@ -109,7 +109,7 @@ def improving_bounds(
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Part:
-    """The plans that have some groups, and lack others."""
+    """The plans that have some groups and lack others."""
 
     bound: Seconds
     number: int
@@ -117,12 +117,13 @@ class _Part:
     absent: frozenset[GroupKey] = field(compare=False)
     solved: Solved = field(compare=False)
     undecided: GroupKey | None = field(compare=False)
-    """That with most of the mixture, among groups that may be there or not. One with nothing of
-    it counts as well: only in plans that surely lack it are some costs of others sure."""
+    """The group to divide by next: that with most of the mixture, among groups that may be there or
+    not. A group with nothing of it will do: some costs of others are sure only in plans that lack
+    it."""
 
 
 def _branched(whole: Relaxation, time_left: Callable[[], Seconds]) -> Iterator[Seconds]:
-    """Yield the least bound of parts that together are all plans, each time they are divided."""
+    """Yield the smallest bound of parts that make up all plans, after each division."""
     parts = [_part(whole, 0, (frozenset(), frozenset()), Solved(), time_left)]
     count = 1
     yield parts[0].bound

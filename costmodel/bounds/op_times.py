@@ -1,4 +1,4 @@
-"""Least durations of the operations of a step's streams, as formulas of a plan's features."""
+"""Lower bounds of the durations of a step's stream operations, as formulas of a plan's features."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,41 +21,42 @@ from costmodel.step.program import ProcessGroup
 from costmodel.step.template import RANK_FEATURES, Feature, TemplateOp, Work, WorkKind
 
 Lines = tuple[tuple[float, float], ...]
-"""Constants and slopes."""
+"""(constant, slope) of straight lines."""
 BusyShares = Mapping[GroupKey | GroupKernel, float]
-"""On what share of the ranks groups of all plans, or lookup kernels, have work at least."""
+"""Smallest share of the ranks on which groups that all plans have, or lookup kernels, have work."""
 _SLOPES = (0.0, 0.3, 0.5, 0.65, 0.75, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0)
 """Slopes of the lines below a collective's curve, as multiples of the slope of its chord."""
 FORWARD: tuple[Part, ...] = (Part.FORWARD_HBM, Part.FORWARD_L2)
 BACKWARD: tuple[Part, ...] = (Part.BACKWARD_HBM, Part.BACKWARD_L2, Part.BACKWARD_IDS)
-"""What lookups may be bounded by."""
+"""Parts of a lookup's backward, any of which may bound it."""
 
 
 class _KernelTimes(NamedTuple):
-    """Durations of lookup kernels: ``constant + times (the largest rival + other)`` of z."""
+    """Formulas of lookup kernels: ``constant + times (the largest rival + other)`` of z."""
 
     places: NDArray[np.intp]
-    """Theirs in ``ops``, (kernels,)."""
+    """Places of the kernels in ``ops``, shape (kernels,)."""
     constants: Vector
     rivals: NDArray[np.intp]
-    """Features, the first again where a kernel has fewer, (kernels, rivals)."""
+    """Features of which the largest bounds a kernel, shape (kernels, rivals); the first is repeated
+    where there are fewer."""
     others: NDArray[np.intp]
     times: Vector
 
 
 @dataclass(frozen=True)
 class OpTimes:
-    """Durations that no plan's operations undercut, linear in z once what bounds them is known."""
+    """Durations that no plan's operations undercut, linear in z once their bound is known."""
 
     ops: Mapping[int, TemplateOp]
     index: FeatureIndex
     largest: Vector
-    """No plan's z exceeds this."""
+    """Upper bounds of z over all plans."""
     present: frozenset[GroupKey]
-    """Groups that the plans in question have."""
+    """Groups that all the plans have."""
     hardware: HardwareProfile
     shares: BusyShares = field(default_factory=dict)
-    """What not all ranks may have work for."""
+    """Groups and kernels for which some ranks may have no work."""
 
     def of(self, z: Vector) -> dict[int, Seconds]:
         """Return the duration of every operation, by number."""
@@ -74,12 +75,12 @@ class OpTimes:
         return seconds
 
     def formulas(self, numbers: Sequence[int], z: Vector) -> tuple[Vector, Vector, Vector]:
-        """Return durations of operations as formulas, by what bounds them at this z.
+        """Return the durations of operations as formulas, by what bounds them at this z.
 
         Returns
         -------
-            The constant of each, (numbers,); and seconds per feature, (features,): the sums of what
-            takes all ranks as long, and of all else.
+            The constant of each, (numbers,); and seconds per feature, (features,): the sums over
+            operations that take as long on all ranks, and over the others.
 
         """
         constants, factors = self._constants.copy(), np.zeros(len(self.ops))
@@ -103,13 +104,13 @@ class OpTimes:
         return constants[places], together, own
 
     def constant(self, number: int) -> Seconds:
-        """Return what an operation takes whatever the features; of a collective, without bytes."""
+        """Return an operation's seconds whatever the features; of a collective, without bytes."""
         place, lookups = self._place[number], self._kernel_times
         own = lookups.constants[lookups.places == place]
         return float(own[0]) if len(own) else self._linear[place][0]
 
     def exists(self, op: TemplateOp) -> bool:
-        """Return whether an operation is there whatever the plan."""
+        """Return whether an operation is there in every plan."""
         return not op.part_of or not self.present.isdisjoint(op.part_of)
 
     @cached_property
@@ -118,13 +119,13 @@ class OpTimes:
 
     @cached_property
     def _alike(self) -> NDArray[np.bool_]:
-        """Which operations take all ranks as long, (operations,)."""
+        """Which operations take as long on all ranks, shape (operations,)."""
         return np.array([takes_all_as_long(op) for op in self.ops.values()], dtype=bool)
 
     @cached_property
     def _linear(self) -> list[tuple[Seconds, Vector, Lines | None]]:
-        """Formulas of everything but lookups; of collectives, bytes and times per byte."""
-        return [self._linear_of(*each) for each in self.ops.items()]
+        """Formulas of all operations but lookups: seconds, and of collectives, bytes and lines."""
+        return [self._formula_of(*each) for each in self.ops.items()]
 
     @cached_property
     def _constants(self) -> Vector:
@@ -137,7 +138,7 @@ class OpTimes:
 
     @cached_property
     def _lines(self) -> tuple[NDArray[np.intp], Vector, Vector]:
-        """Places of collectives, constants and slopes of their lines; for few, the first again."""
+        """Places of collectives, constants and slopes of their lines; the first is repeated."""
         lines = {place: each for place, (_, _, each) in enumerate(self._linear) if each}
         most = max(map(len, lines.values()), default=1)
         table = np.array([(*each, *([each[0]] * (most - len(each)))) for each in lines.values()])
@@ -161,7 +162,7 @@ class OpTimes:
         )
 
     def _lookup(self, kernel: GroupKernel, kind: WorkKind) -> tuple[Seconds, list[int], int, float]:
-        """Return a kernel's constant, rivals, other feature, and times."""
+        """Return a kernel's constant, rivals, other feature and factor (``_KernelTimes``)."""
         rivals, other = FORWARD, Part.FORWARD_OTHER
         rates, gpu = lookup_rates(self.hardware), self.hardware.gpu
         latency = rates.latency
@@ -178,7 +179,7 @@ class OpTimes:
             WEIGHT_GRADIENT_RATIO if kind is WorkKind.WEIGHT_GRADIENT else 1.0,
         )
 
-    def _linear_of(self, number: int, op: TemplateOp) -> tuple[Seconds, Vector, Lines | None]:
+    def _formula_of(self, number: int, op: TemplateOp) -> tuple[Seconds, Vector, Lines | None]:
         work, gpu = op.work, self.hardware.gpu
         amounts = np.zeros(self.index.size)
         always = self.exists(op)
@@ -202,7 +203,7 @@ class OpTimes:
         return constant, amounts, None
 
     def busy_share(self, work: Work) -> float:
-        """Return on what share of the ranks an operation takes any time, at least."""
+        """Return the smallest share of the ranks on which an operation takes any time."""
         if work.least:
             return 0.0
         if work.kernel is not None:
@@ -223,13 +224,13 @@ class OpTimes:
 
 
 def takes_all_as_long(op: TemplateOp) -> bool:
-    """Return whether a collective's time is the same everywhere: inside nodes each has its own."""
+    """Return whether a collective takes as long on all ranks; inside nodes, times differ."""
     return op.work.kind is WorkKind.EXCHANGE and op.group is not ProcessGroup.INTRA_NODE
 
 
 @lru_cache(maxsize=10_000)  # parts of a branched bound have most collectives in common
 def lines_below(form: CollectiveForm, most: Bytes, floor: Seconds) -> Lines:
-    """Return straight lines that a collective's time is never below, up to so many bytes.
+    """Return straight lines below a collective's time, up to so many bytes.
 
     Each is as high as its slope allows. Without bytes the time counts as the floor: 0 where the
     collective may not take place, its latency where it does. Times grow with bytes, so between two

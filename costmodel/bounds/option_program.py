@@ -1,15 +1,10 @@
-"""A linear program over options of tables that begins with few of them: others join if they pay.
+"""A linear program over options of tables, begun with few options: others join if they pay.
 
 Options are columns: at 600 tables on 128 GPUs that may lie in host memory, too, 39,000 of them, and
-hardly any table gets more than one. An option that is not there would pay if its reduced cost is
-negative. As the shares of each table's options add up to 1, all that are not there gain together at
-most the sum over tables of the most negative ones (Dantzig and Wolfe, Decomposition Principle for
-Linear Programs, Operations Research 8(1), 1960).
-
-Solving takes two fifths of the time that it takes with all options in the mean of five problems of
-300 to 700 tables on 64 and 128 GPUs: with it half a CPU second ends 4% lower in the mean of 24
-(standard error 3%, 48 runs) and one second 1.0% (0.6%; 26% at 300 tables on 64 GPUs); two and three
-as low.
+hardly any table gets more than one. An option that is left out pays if its reduced cost is
+negative. As the shares of each table's options add up to 1, all options left out gain together at
+most the sum over tables of the most negative reduced cost (Dantzig and Wolfe, Decomposition
+Principle for Linear Programs, Operations Research 8(1), 1960).
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -24,93 +19,95 @@ from costmodel.base.solver import quiet_solver
 from costmodel.base.units import Seconds
 
 DUAL, PRIMAL = 1, 4
-"""HiGHS's simplex strategies: the one for when rows were added, and the one for columns."""
+"""HiGHS's simplex strategies, for after rows were added and after columns were."""
 DEVEX = 1
-"""HiGHS's edge weights that take no time for a basis to begin with (Forrest and Goldfarb, 1992)."""
+"""HiGHS's edge weights that need no time to begin from a basis (Forrest and Goldfarb, 1992)."""
 LEAST_TIME: Seconds = 0.01
-"""What a solution may take at least."""
+"""Seconds that a solution may take at least."""
 PAYS = 0.5
-"""Share of what the best one of its table would gain from which on an option joins."""
+"""An option joins if it gains at least this share of the best gain of its table's options."""
 _NONE: Places = np.zeros(0, dtype=np.intp)
 
 
 class BestShares(NamedTuple):
-    """A solution for the options that are there."""
+    """A solution over the options that have joined."""
 
     shares: Array
-    """The share of every option, 0 for those that are not there."""
+    """The share of every option, 0 for those left out."""
     value: float
     others: Array
-    """The columns beside the first one and those of options."""
+    """Values of the columns other than the first one and those of options."""
     reduced_costs: Array
-    """What a share of every option adds to the value, whether it is there or not."""
+    """What a share of every option adds to the value, whether it has joined or not."""
 
 
 class OptionRow(NamedTuple):
-    """A sum over shares of options and other columns that is at least so much."""
+    """A row: a sum over shares of options and other columns is at least ``lower``."""
 
     lower: float
-    """The least that it is."""
+    """Smallest value of the sum."""
     options: Places | slice
-    """Options that are in it, all of them as ``EVERY``,"""
+    """Options in the sum, all of them as ``EVERY``."""
     amounts: Array
-    """and what each is multiplied by."""
+    """Factor of each of these options."""
     others: Places = _NONE
-    """Other columns, 0 for the first one,"""
+    """Other columns in the sum, 0 for the first one."""
     values: Array = np.zeros(0)
-    """and what each is multiplied by."""
+    """Factor of each of these columns."""
     key: Hashable = None
-    """What ``change_row`` knows it by, and programs that begin from this one's basis."""
+    """Name of the row for ``change_row``, and for programs that begin from this one's basis."""
 
 
 EVERY = slice(None)
 
 
 class ProgramBasis(NamedTuple):
-    """HiGHS's status of columns and rows, for programs of other options and rows to begin from."""
+    """HiGHS's status of columns and rows, from which other programs can begin."""
 
     options: NDArray[np.object_]
-    """That of options, by the numbers that all these programs know them by; None: not there."""
+    """Status of options, by the numbers that all these programs use; None: the option is left
+    out."""
     others: Sequence[Any]
-    """That of the first column and those beside options."""
+    """Status of the first column and of those other than options."""
     tables: Sequence[Any]
-    """That of tables' rows."""
+    """Status of tables' rows."""
     rows: Mapping[Hashable, Any]
-    """That of other rows, by their keys."""
+    """Status of other rows, by their keys."""
 
 
 class OptionProgram:
-    """Minimises the first of some columns, which are not negative; options' columns join them.
+    """A linear program that minimises the first column; columns are not negative.
 
-    The shares of every table's options add up to 1, and all together use some memory at most.
+    The shares of every table's options add up to 1, and all together use at most some memory.
     """
 
     def __init__(self, table: Places, memory: Array, most_memory: float, num_others: int) -> None:
-        """Begin without options; any of them may have shares.
+        """Begin without options, any of which may join.
 
         Parameters
         ----------
         table, memory
             Of every option, tables in order.
         most_memory
-            What shares of options may use in all.
+            Most memory that shares of options may use in all.
         num_others
-            Columns beside the first one and those of options.
+            Number of columns other than the first one and those of options.
 
         """
         import highspy
 
         self._table, self._num_tables = table, int(table[-1]) + 1
         self._first = 1 + num_others
-        """The first option's column."""
+        """Number of the first option's column."""
         self._free: Mask = np.ones(len(table), dtype=bool)
         """Options that may have shares."""
         self._joined: Places = np.zeros(0, dtype=np.intp)
-        """Options that are there, in the order of their columns."""
+        """Options that have joined, in the order of their columns."""
         self._rows = [OptionRow(-most_memory, EVERY, memory, key="memory")]
-        """All rows but tables'; of memory the least that is left."""
+        """All rows but tables'; that of memory has its negative, so that it is at least
+        something."""
         self._column = np.full(len(table), -1, dtype=np.int32)
-        """The column of every option; -1: it is not there."""
+        """The column of every option; -1: it is left out."""
         self._prices: Array = np.zeros(1)
         program: Any = highspy.HighsLp()
         program.num_col_, program.num_row_ = self._first, self._num_tables + 1
@@ -126,7 +123,7 @@ class OptionProgram:
         self._solver.passModel(program)
 
     def add_rows(self, rows: Sequence[OptionRow]) -> None:
-        """Add rows; all at once, as each time the whole program is copied."""
+        """Add rows, all at once: each call copies the whole program."""
         indices, amounts = [], []
         for row in rows:
             columns = self._column[row.options]
@@ -142,21 +139,21 @@ class OptionProgram:
         self._rows += rows
 
     def is_known(self, key: Hashable) -> bool:
-        """Return whether there is a row of that key."""
+        """Return whether there is a row of a key."""
         return any(row.key == key for row in self._rows)
 
     def change_row(self, key: Hashable, lower: float) -> None:
-        """Let a row's sum be at least so much from now on."""
+        """Set the smallest value of a row's sum."""
         number = next(number for number, row in enumerate(self._rows) if row.key == key)
         self._rows[number] = self._rows[number]._replace(lower=lower)
         self._solver.changeRowBounds(self._num_tables + number, lower, inf)
 
     def raise_other(self, other: int, least: float) -> None:
-        """Let one of the columns beside those of options be at least so much from now on."""
+        """Set the smallest value of a column other than the first one and those of options."""
         self._solver.changeColBounds(other, least, inf)
 
     def allow(self, free: Mask, most_memory: float) -> None:
-        """Let some options have shares from now on, no others, and use so much memory at most."""
+        """Set which options may have shares, and the most memory."""
         self._free, self._rows[0] = free, self._rows[0]._replace(lower=-most_memory)
         count = len(self._joined)
         columns = np.arange(self._first, self._first + count, dtype=np.int32)
@@ -166,12 +163,12 @@ class OptionProgram:
 
     @property
     def joined(self) -> Mask:
-        """Which options are there."""
+        """Return which options have joined."""
         joined: Mask = self._column >= 0
         return joined
 
     def join(self, options: Places) -> None:
-        """Let options join that are not there yet, of those that may have shares."""
+        """Add the columns of options that may have shares."""
         options = options[~self.joined[options]]
         if not len(options):
             return
@@ -197,14 +194,14 @@ class OptionProgram:
         )  # fmt: skip
 
     def begin_with(self, options: Places, is_tight: Sequence[bool]) -> None:
-        """Let the first solution be looked for from a basis: options, and all other columns.
+        """Set the basis to begin the first solution from: options, and all other columns.
 
         Parameters
         ----------
         options
-            One of every table; they are there.
+            One of every table, all having joined.
         is_tight
-            Of memory's row and all that were added: whether it binds. As many do as there are other
+            Of memory's row and all added rows: whether it binds. As many do as there are other
             columns.
 
         """
@@ -233,7 +230,7 @@ class OptionProgram:
         return ProgramBasis(options, found.col_status[: self._first], tables, rows)
 
     def begin_from(self, basis: ProgramBasis, numbers: Places) -> None:
-        """Let the first solution be looked for from another program's basis, as far as it goes."""
+        """Set another program's basis to begin the first solution from, as far as it applies."""
         import highspy
 
         status = highspy.HighsBasisStatus
@@ -251,9 +248,9 @@ class OptionProgram:
         self._solver.setBasis(begin)
 
     def run(self, strategy: int, time_limit: Seconds = inf) -> BestShares | None:
-        """Solve for the options that are there; None: there is no room, or not the time.
+        """Return the solution over the options that have joined; None: no room, or no time.
 
-        ``strategy``: ``DUAL`` or ``PRIMAL``.
+        ``strategy`` is ``DUAL`` or ``PRIMAL``.
         """
         import highspy
 
@@ -279,11 +276,11 @@ class OptionProgram:
         return BestShares(shares, value, others, costs - least[self._table])
 
     def bound(self) -> float:
-        """Return what no shares undercut, by the prices of the last solution.
+        """Return a lower bound over all shares, from the prices of the last solution.
 
-        Any prices that are not negative give a bound (Lagrangian relaxation), so that what rounding
-        leaves of a solution only lowers it. No column beside the first one and those of options may
-        need to be more than 1. Options that are not there count, too.
+        Any prices that are not negative give a bound (Lagrangian relaxation), so that rounding of a
+        solution only lowers it. No column other than the first one and those of options may need to
+        be more than 1. Options that are left out count, too.
         """
         prices = np.maximum(self._prices * np.append(-1.0, np.ones(len(self._rows) - 1)), 0.0)
         gained = np.zeros(self._first)
@@ -301,7 +298,7 @@ class OptionProgram:
         return float(scale * (value + least.sum() - lost))
 
     def paying(self, found: BestShares, tolerance: float) -> Places:
-        """Return the options that would pay and may join; none if they gain hardly anything.
+        """Return the options that would pay and may join; empty if they gain hardly anything.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""The device side of a step as formulas, and its heaviest cycles: what ``lower_bound`` is made of.
+"""The device side of a step as formulas, and its heaviest cycles, which make up ``lower_bound``.
 
 A cycle here is a path from the first to the last operation of one stream within a step: the stream
 goes on with the next step from there. Its weight is linear in the plan (``WeightedCycle``).
@@ -31,7 +31,7 @@ from costmodel.step.template import (
 )
 
 _SUMS = (WorkKind.STREAM, WorkKind.LINEAR)
-"""Durations that are sums over features: where all of those are 0, there is none."""
+"""Kinds of work whose duration is a sum over features, 0 if all of them are 0."""
 STREAMS = (
     Resource.COMPUTE,
     Resource.DATA_DIST,
@@ -48,9 +48,9 @@ class WeightedCycle:
     constant: Seconds
     weights: Vector
     common: Vector
-    """The part of the weights that is the same on every rank."""
+    """Part of the weights that is the same on every rank."""
     floor: Seconds
-    """The part of the constant that is there on every rank."""
+    """Part of the constant that is there on every rank."""
     lookups: bool
     """Whether every lookup and every update is on it."""
 
@@ -61,21 +61,21 @@ class WeightedCycle:
 
 @dataclass(frozen=True)
 class StreamOps:
-    """Operations on the streams of the device, and what each has to wait for on them."""
+    """Operations on the streams of the device, and the earlier ones that each waits for."""
 
     template: Template
     present: frozenset[GroupKey] = frozenset()
-    """Groups that the plans in question have: what they cost whatever is in them counts, too."""
+    """Groups that all the plans have, whose fixed costs count."""
 
     @cached_property
     def ops(self) -> dict[int, TemplateOp]:
-        """Operations by their number; not those that depend on which groups a plan has together."""
+        """Operations by number, without those that depend on which groups a plan has together."""
         wanted = enumerate(self.template.ops)
         return {n: op for n, op in wanted if op.resource in STREAMS and is_sure(op)}
 
     @cached_property
     def before(self) -> dict[int, tuple[int, ...]]:
-        """What every operation waits for within the step, if a plan has all groups."""
+        """Numbers of the operations that each waits for in the step, if a plan has all groups."""
         last: dict[str, int] = {}
         waits: dict[int, tuple[int, ...]] = {}
         for number, op in self.ops.items():
@@ -87,7 +87,7 @@ class StreamOps:
 
     @cached_property
     def paths(self) -> list[PathsToLast]:
-        """By stream, what follows its first operation up to its last; places are in ``ops``.
+        """Paths from the first to the last operation of each stream; places are in ``ops``.
 
         Some operations of a path may not be compatible.
         """
@@ -112,18 +112,18 @@ class StreamOps:
 
     @cached_property
     def compatible(self) -> list[int]:
-        """Bits of what can be on one cycle with every operation, by place; ``compatible_ops``."""
+        """By place, bits of operations that can be on one cycle with it (``compatible_ops``)."""
         flags = np.packbits(compatible_ops(self.ops, self.present), axis=1, bitorder="little")
         return [int.from_bytes(row.tobytes(), "little") for row in flags]
 
 
 def is_sure(op: TemplateOp) -> bool:
-    """Return whether any of an operation's groups brings it; on others no bound may count."""
+    """Return whether any one of an operation's groups brings it; no bound may count others."""
     return not (op.joined or op.work.least)
 
 
-def _of_some_tables(work: Work) -> bool:
-    """Return whether there is only work for cached or stashed tables, which a group may lack."""
+def _may_be_lacking(work: Work) -> bool:
+    """Return whether a work is only for cached or stashed tables, which a group may lack."""
     names = {feature.name for feature in work.amount.weights}
     return bool(names) and names.issubset(SOME_TABLES_FEATURES)
 
@@ -135,7 +135,7 @@ class StepGraph:
     streams: StreamOps
     index: FeatureIndex
     largest: Vector
-    """No plan's z exceeds this."""
+    """Upper bounds of z over all plans."""
 
     @property
     def template(self) -> Template:
@@ -150,8 +150,8 @@ class StepGraph:
     def heaviest(self, z: Vector) -> WeightedCycle:
         """Return the heaviest cycle found for given features.
 
-        It is on a longest path of plans that have all groups, less what is not compatible with
-        longer operations.
+        It is on a longest path of plans that have all groups, without operations that are not
+        compatible with longer ones.
         """
         seconds = self._times.seconds(z)
         times, paths = (
@@ -178,8 +178,8 @@ class StepGraph:
     def host(self) -> WeightedCycle:
         """Return the cycle of the two host threads, which take turns, on a rank with lookups.
 
-        Of work that only ranks with lookups of a group issue, what the first table brings counts;
-        of work that all ranks issue for a group, the share of the tables that are in it.
+        Of work that only ranks with lookups of a group issue, the first table's counts; of work
+        that all ranks issue for a group, the share of the tables in it.
         """
         constant, weights = 0.0, np.zeros(self.index.size)
         following = (*self.template.ops[1:], None)
@@ -188,7 +188,7 @@ class StepGraph:
             if op.resource not in HOST_THREADS or not is_sure(op):
                 continue
             issued = after.work if op.work.kind is WorkKind.ISSUE and after is not None else None
-            if issued is not None and (issued.least or _of_some_tables(issued)):
+            if issued is not None and (issued.least or _may_be_lacking(issued)):
                 continue
             if not op.part_of:
                 always = issued is None or self._times.constant(number + 1) > 0
@@ -206,7 +206,7 @@ class StepGraph:
 
     @staticmethod
     def _depends_on_rank(work: Work) -> bool:
-        """Return whether there may be ranks on which an operation has nothing to do."""
+        """Return whether an operation may have nothing to do on some ranks."""
         on_ranks = all(feature.name in RANK_FEATURES for feature in work.amount.weights)
         return work.kernel is not None or (work.kind in _SUMS and on_ranks)
 
@@ -217,7 +217,7 @@ class StepGraph:
         return work.form is not None and float(work.form.time(0.0)) > 0
 
     def cycle(self, path: Sequence[int], z: Vector) -> WeightedCycle:
-        """Return a path's weight as a function of z; lookups by what bounds them at this z."""
+        """Return a path's weight as a function of z, lookups being bounded as at this z."""
         constants, together, own = self._times.formulas(path, z)
         constant = float(constants.sum())
         return WeightedCycle(

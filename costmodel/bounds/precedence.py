@@ -1,9 +1,9 @@
-"""Which operations of a template can lie on one cycle of every plan that has them.
+"""Which operations of a template can be on one cycle in every plan that has them.
 
-An operation that a plan lacks takes its dependencies with it. That a collective of one group waits
-for the compute stream, and one of another group is queued behind it, puts the second behind the
+An operation that a plan lacks takes its dependencies with it. A collective of one group waits for
+the compute stream, and one of another group is queued behind it: that puts the second behind the
 compute stream in plans that have the first group, and in no others. So two operations count as
-ordered only if what every plan has, and the groups that bring the two, are enough to order them.
+ordered only if operations of every plan, and of the groups that bring the two, order them.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,11 +18,11 @@ from costmodel.step.template import Issued, TemplateOp
 
 Flags: TypeAlias = NDArray[np.bool_]
 NUM_TRIES = 8
-"""How many of the heaviest operations a search for a heavy cycle begins with."""
+"""Number of the heaviest operations from which a search for a heavy cycle begins."""
 
 
 def compatible_ops(ops: Mapping[int, TemplateOp], present: Collection[GroupKey] = ()) -> Flags:
-    """Return which operations follow one another in every plan that has both, and again a step on.
+    """Return which pairs of operations are on a cycle of every plan that has both.
 
     Of two operations the later one has to follow the earlier one of the same step, and the earlier
     one of the next step the later one of this step. Operations of which each two do so are a cycle
@@ -62,7 +62,7 @@ def compatible_ops(ops: Mapping[int, TemplateOp], present: Collection[GroupKey] 
 def _reached(
     ops: Mapping[int, TemplateOp], present: Collection[GroupKey], places: NDArray[np.intp]
 ) -> Flags:
-    """Return the same of operations at some places, for plans that have these groups alone."""
+    """Return the same for operations at some places, in plans with these groups alone."""
     step = [(place, number) for place, number in enumerate(ops) if ops[number].exists(present)]
     size = len(ops)
     before = [0] * (2 * size)
@@ -98,16 +98,16 @@ def _flags(bits: Sequence[int], size: int) -> Flags:
 def heaviest_compatible(
     members: Sequence[int], weights: Sequence[float], compatible: Sequence[int]
 ) -> list[int]:
-    """Return members of which each two are compatible, in their order: the heaviest set of a few.
+    """Return members of which all pairs are compatible, in order: the heaviest of a few sets.
 
-    Each begins with another one of the heaviest members, and takes heavy ones before others.
+    Each set begins with another one of the heaviest members, and takes heavy ones before others.
 
     Parameters
     ----------
     members
         Places, ascending.
     weights, compatible
-        Of every place: its weight, and the bits of those that it is compatible with.
+        Of every place: its weight, and the bits of the places that it is compatible with.
 
     """
     order = sorted(members, key=weights.__getitem__)[::-1]

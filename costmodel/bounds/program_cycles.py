@@ -36,11 +36,11 @@ from costmodel.step.template import Template, TemplateOp, WorkKind
 
 
 def step_of(template: Template, groups: Collection[GroupKey]) -> Template:
-    """Return the operations that all plans with some groups have, as a step.
+    """Return the operations of all plans with some groups, as a step.
 
-    And those of other groups that features of a plan make last, each in its place in the queue of
-    its resource, with no other dependency: there they are whenever a plan has them, and what is
-    before and after them in the queue follows one another without them.
+    Operations of other groups are in it, too, each at its place in the queue of its resource and
+    with no other dependency, if features of a plan make them last: whenever a plan has them they
+    are there, and without them the operations before and after follow one another.
     """
     sure = {number for number, op in enumerate(template.ops) if op.exists(groups)}
     wanted = [n for n, op in enumerate(template.ops) if n in sure or (_lasts(op) and is_sure(op))]
@@ -62,31 +62,31 @@ def _lasts(op: TemplateOp) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Ranks:
-    """Ranks that a cycle's weight is a mean over."""
+    """Ranks over which a cycle's weight is a mean."""
 
     times: OpTimes
     counted: Vector
     """1 for features whose mean over these ranks is at least that over all ranks, else 0."""
     cases: tuple[OpTimes, ...]
-    """Each of these ranks takes at least what one of these says, whatever is looked up."""
+    """Lower bounds of durations: each of these ranks takes at least as long as one of them."""
 
 
 @dataclass(frozen=True)
 class ProgramCycles:
-    """Cycles of plans that have some groups, and maybe others."""
+    """Heavy cycles of plans that have some groups, and maybe others."""
 
     template: Template
-    """Operations of all plans in question."""
+    """Operations of all the plans."""
     index: FeatureIndex
     largest: Vector
-    """No plan's z exceeds this."""
+    """Upper bounds of z over all plans."""
     present: frozenset[GroupKey]
-    """Groups that the plans in question have."""
+    """Groups that all the plans have."""
     shares: Mapping[GroupKey, float]
-    """On what share of the ranks a group has work at least; 0 where a shard may have none."""
+    """Smallest share of the ranks with work for a group; 0 where a shard may have none."""
 
     def heaviest(self, z: Vector, than: Seconds = 0.0) -> Iterator[WeightedCycle]:
-        """Yield a heavy cycle for given features, for each choice of ranks; none that is lighter.
+        """Yield a heavy cycle for given features and each choice of ranks, above ``than``.
 
         Heavy ones of the mean rank have no more work than that: a sum over a path of means is at
         least the cycle's weight.
@@ -119,10 +119,12 @@ class ProgramCycles:
         )
 
     def _path(self, times: Mapping[int, Seconds]) -> tuple[list[int], Seconds] | None:
-        """Return the operations of a heavy cycle, and the lags between them.
+        """Return the operations of a heavy cycle, and the sum of the lags between them.
 
-        Of ``NUM_STEPS`` steps one after the other, what the last one's end waited for: from where
-        it passes an operation that it also passes in the step before.
+        None where no cycle.
+
+        Of ``NUM_STEPS`` consecutive steps, it is the chain that the last one's end waited for, from
+        where it passes an operation that it also passes in the step before.
         """
         durations = [times[number] for number in self._numbers]
         count = len(durations)
@@ -163,12 +165,15 @@ class ProgramCycles:
 
     @cached_property
     def _numbers(self) -> list[int]:
-        """Operations that are no part of a lag."""
+        """Numbers of the operations that are not contracted into lags."""
         return list(self._contracted.ops.tolist())
 
     @cached_property
     def _sources(self) -> list[list[tuple[int, Seconds]]]:
-        """What each of them waits for, by place (less the count: in the step before), and lags."""
+        """(place, lag) that each of them waits for.
+
+        A place less the count is in the step before.
+        """
         made, count = self._contracted, len(self._contracted.ops)
         places = np.where(made.sources < 0, -1 - made.sources - count, made.sources)
         waits = list(zip(places.tolist(), made.lags.tolist(), strict=True))
@@ -184,12 +189,15 @@ class ProgramCycles:
 
     @cached_property
     def _together(self) -> frozenset[int]:
-        """Collectives that take all ranks as long."""
+        """Numbers of collectives that take as long on all ranks."""
         return frozenset(number for number, op in self._ops.items() if takes_all_as_long(op))
 
     @cached_property
     def _lookups(self) -> frozenset[int]:
-        """All lookups and updates; one that is nowhere where groups may be missing."""
+        """Numbers of all lookups and updates.
+
+        And one that does not exist if groups may be missing.
+        """
         kernels = {op.work.kernel for op in self.template.ops} - {None}
         found = frozenset(n for n, op in self._ops.items() if op.work.kernel is not None)
         here = {self._ops[n].work.kernel for n in found}
@@ -201,7 +209,7 @@ class ProgramCycles:
 
     @cached_property
     def _kernels(self) -> dict[GroupKey, list[GroupKernel]]:
-        """The lookup kernels of the plans in question, of groups that all of them have."""
+        """Lookup kernels of the groups that all the plans have."""
         kernels = dict.fromkeys(op.work.kernel for op in self._ops.values())
         return {
             group: [each for each in kernels if each is not None and each[0] == group]
@@ -209,11 +217,11 @@ class ProgramCycles:
         }
 
     def _everywhere(self) -> dict[GroupKey | GroupKernel, float]:
-        """Return groups that all ranks have work for, and their kernels where that is one."""
+        """Return groups that all ranks have work for, and their kernels if they have one."""
         return self._busy(group for group, share in self.shares.items() if share >= 1.0)
 
     def _busy(self, groups: Iterable[GroupKey]) -> dict[GroupKey | GroupKernel, float]:
-        """Return what is busy at least where groups are, as often as they are."""
+        """Return the busy shares of groups, and of their kernels if a group has a single one."""
         shares: dict[GroupKey | GroupKernel, float] = {}
         for group in groups:
             shares[group] = self.shares[group]
@@ -223,7 +231,7 @@ class ProgramCycles:
 
     @cached_property
     def _anywhere(self) -> OpTimes:
-        """What any one rank takes at least, whatever it looks up."""
+        """Lower bounds of durations on any one rank, whatever it looks up."""
         return self._times(self._everywhere())
 
     @cached_property
@@ -246,7 +254,7 @@ class ProgramCycles:
         return [every, *choices, any_of_them]
 
     def _with_work_for(self, group: GroupKey) -> _Ranks:
-        """Return ranks that have work for a group: at least one of its kernels."""
+        """Return the ranks that have work for a group: for at least one of its kernels."""
         here: BusyShares = {**self._everywhere(), group: 1.0}
         return _Ranks(
             times=self._times({**here, **self._likely([group])}),
@@ -256,11 +264,11 @@ class ProgramCycles:
 
     @property
     def _elsewhere(self) -> list[GroupKey]:
-        """Groups that, or whose kernels, some ranks may have no work for."""
+        """Groups for which, or for whose kernels, some ranks may have no work."""
         known = sorted(group for group in self.present if self.shares[group] > 0.0)
         return [each for each in known if self.shares[each] < 1.0 or len(self._kernels[each]) > 1]
 
     def _likely(self, groups: Iterable[GroupKey]) -> dict[GroupKey | GroupKernel, float]:
-        """Return as which share the kernels of groups count where a path is sought."""
+        """Return the shares with which kernels of groups count while a path is looked for."""
         kernels = (self._kernels[group] for group in groups)
         return {each: 1.0 / len(own) for own in kernels for each in own}

@@ -1,7 +1,7 @@
-"""The problem that a bound solves: options of all tables, and the cycles they weigh on.
+"""The problem that a bound solves: options of all tables, and cycles with weights.
 
-What its program (``step_program``) says without the options that are not there yet is not a bound;
-its prices give one, whatever they are (``OptionProgram.bound``).
+The value of its program (``step_program``) over the options that have joined is not a bound; its
+prices give one, whatever they are (``OptionProgram.bound``).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,49 +26,49 @@ from costmodel.step.groups import GroupKey
 from costmodel.step.synthesis import Templates
 
 MOST_HELD = 4
-"""Tables whose largest shard gets a cycle of its own, and ranks with what is given to them: those
-that take longest for a mixture."""
+"""Number of tables, and of ranks with tables given to them, whose largest shard gets a cycle of its
+own: those that take longest for a mixture."""
 FIRST_TIME = WIDTH - len(Part)
-"""The first of an option's values that is a part of its lookup."""
+"""Place of the first of an option's values that is a part of its lookup."""
 PLAYED = 16
-"""Cycles that are looked for before the first solution."""
+"""Number of cycles found before the first solution."""
 NEARLY = 1e-3
-"""Share of the heaviest cycle's weight by which others are lighter that parts begin with."""
+"""Parts begin with cycles that are lighter than the heaviest one by at most this share."""
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solved:
-    """What was found of a part of the plans, to begin with in parts of it."""
+    """The solution of one part of the plans, from which parts of it begin."""
 
     bound: Seconds = 0.0
     shares: Vector | None = None
-    """Shares of the whole problem's options that attain it."""
+    """Shares of the whole problem's options that reach the bound."""
     own: WeightedCycle | None = None
     """A cycle with all lookups, for the ranks that hold the largest shards."""
     cycles: tuple[OptionCycle, ...] = ()
-    """Those that bind."""
+    """Cycles that bind."""
     likely: Mask | None = None
-    """Which of the whole problem's options have paid, or may be expected to."""
+    """Options of the whole problem that have paid, or may be expected to."""
     sent: frozenset[tuple[int, int, int]] = frozenset()
-    """Rows of what tables send that solutions have needed (``FullestRanks.known``)."""
+    """Rows of tables' amounts that solutions have needed (``FullestRanks.known``)."""
     basis: ProgramBasis | None = None
-    """That of the last solution."""
+    """Basis of the last solution."""
 
 
 @dataclass(eq=False)
 class Relaxation:
-    """The plans that have some groups, and lack others."""
+    """The problem of the plans that have some groups and lack others."""
 
     templates: Templates
     options: BoundOptions
-    """What tables can choose from in these plans."""
+    """Options that tables can choose from in these plans."""
     index: FeatureIndex
-    """Where features of any plan are."""
+    """Places of features of any plan."""
     room: Bytes
-    """What all ranks have for tables."""
+    """Bytes that all ranks have for tables."""
     count: int
-    """How many options the whole problem has."""
+    """Number of options of the whole problem."""
     present: frozenset[GroupKey] = frozenset()
     """Groups that all of these plans have."""
     _own: WeightedCycle | None = field(default=None, init=False)
@@ -76,7 +76,7 @@ class Relaxation:
 
     @classmethod
     def of(cls, templates: Templates, options: BoundOptions) -> "Relaxation | None":
-        """Return the problem of all plans; None where a table has no shard that fits on a rank."""
+        """Return the problem of all plans; None if a table has no shard that fits on a rank."""
         rooms = rank_rooms(templates.workload, templates.topology)
         some = options.some(options.largest <= max(rooms) * (1.0 + _ROUNDING))
         if some is None:
@@ -87,9 +87,9 @@ class Relaxation:
     def restricted(
         self, present: frozenset[GroupKey], absent: frozenset[GroupKey]
     ) -> "Relaxation | None":
-        """Return the problem of the plans with some groups, without others; None: there are none.
+        """Return the problem of plans with some groups and without others; None: there are none.
 
-        Not that any table has to be in the groups that are there: only what they cost counts.
+        No table need be in the groups that are there: only their costs count.
         """
         lacking = np.array([group in absent for group, _ in self.options.kernels])
         some = self.options.some(~lacking[self.options.kernel])
@@ -97,17 +97,17 @@ class Relaxation:
 
     @property
     def has_room(self) -> bool:
-        """Whether all tables fit into all memory together, each in its smallest option."""
+        """Return whether all tables fit into all memory together, each in its smallest option."""
         memory = self._step.memory
         return float(memory[self._step.lightest(memory)].sum()) <= 1.0 + _ROUNDING
 
     def maximum(self, parent: Solved, time_left: Callable[[], Seconds]) -> Solved:
-        """Return the largest bound that weights of cycles give, and shares that attain it.
+        """Return the largest bound that weights of cycles give, and shares that reach it.
 
         Parameters
         ----------
         parent
-            What was found of plans that these are some of.
+            The solution of plans that these are some of.
         time_left
             Asked between cycles that come before the first solution, and between solutions, which
             take no longer than that; at 0 the bound so far is taken.
@@ -167,19 +167,19 @@ class Relaxation:
         )
 
     def _mean_bound(self, cycles: Sequence[OptionCycle]) -> Seconds:
-        """Return the bound that some cycles give if each has the same weight."""
+        """Return the bound that some cycles give, all with the same weight."""
         weights = np.mean([self._step.even_weights(each) for each in cycles], axis=0)
         constant = float(np.mean([each.cycle.constant for each in cycles]))
         return constant + float(weights[self._step.lightest(weights)].sum())
 
     def shares(self, solved: Solved) -> dict[GroupKey, float]:
-        """Return the share of tables that is in each group."""
+        """Return the share of tables in each group."""
         if solved.shares is None:
             return {}
         return self.index.shares(self._step.features(solved.shares[self.options.number]))
 
     def _tight(self, cycles: Sequence[OptionCycle], shares: Vector) -> Iterator[OptionCycle]:
-        """Yield the cycles that are about as heavy as any for some shares."""
+        """Yield the cycles that are about as heavy as any at some shares."""
         z = self._step.features(shares)
         weights = [self._step.weight(each, z, shares) for each in cycles]
         for each, weight in zip(cycles, weights, strict=True):
@@ -187,10 +187,10 @@ class Relaxation:
                 yield each
 
     def _heavier(self, shares: Vector, than: float) -> list[OptionCycle]:
-        """Return cycles that are heavier than something for given shares of options.
+        """Return cycles heavier than ``than`` at some shares of options.
 
-        Where no group is decided yet, those of streams alone come first, as host threads have
-        little to say there; parts of the plans begin with those that had weight.
+        Where no group is decided yet, those of streams alone come first, as host threads hardly
+        matter there; parts of the plans begin with those that had weight.
         """
         z = self._step.features(shares)
         found: list[WeightedCycle] = []
@@ -203,14 +203,15 @@ class Relaxation:
         return [*(OptionCycle(each) for each in found), *held]
 
     def _note_own(self, cycles: Iterable[WeightedCycle], z: Vector) -> None:
-        """Let the cycle with all lookups be that which weighs most on every rank without them."""
+        """Keep the cycle with all lookups that weighs most on every rank without them."""
         owns = [each for each in (self._own, *cycles) if each is not None and each.lookups]
         self._own = max(owns, key=lambda cycle: cycle.floor + float(cycle.common @ z), default=None)
 
     def _held(self, shares: Vector) -> Iterator[OptionCycle]:
         """Yield cycles of the ranks that hold the largest shards, with these lookups alone.
 
-        Of single tables, and of tables that are given to one rank; and what all ranks hold.
+        They are of single tables, of tables that are given to one rank, and of tables that all
+        ranks hold.
         """
         if self._own is None:
             return
@@ -232,10 +233,10 @@ class Relaxation:
         return OptionCycle(alike, self.options.number[used], held[used])
 
     def _seconds_held(self, shares: Vector) -> Vector:
-        """Return how long lookups take on the one rank that holds an option, or on all; else 0.
+        """Return the seconds of lookups of an option's single rank, or of all ranks; else 0.
 
-        At least, where lookups of the same kernel on a rank are bounded by what bounds them for
-        these shares.
+        They are lower bounds if lookups of the same kernel on a rank are bounded as at these
+        shares.
         """
         options, world = self.options, self.templates.topology.world_size
         times = options.values[:, FIRST_TIME : FIRST_TIME + Part.HERE]

@@ -1,14 +1,14 @@
-"""Linear programs over options of all tables whose value is what a step takes at least.
+"""Linear programs over options of all tables, whose value is a lower bound of a step.
 
     minimise  M
     for every table:  sum over options of x = 1,  x >= 0
     for every cycle:  constant + sum over tables and options of weight x + sum of weight F <= M
     over all tables:  sum of bytes x <= what all ranks have
 
-F is what the fullest rank of every group sends (``fullest_ranks``). Cycles bind that are heavier
-than M at a solution, and options join that pay (``option_program``). Few tables get more than one
-option: as many as there are rows that bind. The search's programs (``sharders.lp``) and those of
-the bound (``relaxation``) are such ones.
+F is what the fullest rank of every group sends (``fullest_ranks``). Cycles join that are heavier
+than M at a solution, and options that pay (``option_program``). Few tables get more than one
+option: as many as there are rows that bind. The search (``sharders.lp``) and the bound
+(``relaxation``) solve such programs.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,26 +38,26 @@ from costmodel.step.groups import GroupKey
 from costmodel.step.template import Template
 
 CYCLE_TOLERANCE = 5e-3
-"""Share of M by which a cycle may be heavier than it."""
+"""Share of M by which a cycle may be heavier than M."""
 OPTION_TOLERANCE = 1e-3
-"""Share of M that options which are not in the program might gain."""
+"""Share of M that the options left out may gain."""
 MOST_ROUNDS = 150
 
 
 def unlimited() -> Seconds:
-    """Return that there is any time."""
+    """Return an infinite time left."""
     return inf
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OptionCycle:
-    """A cycle's weight, and what some options add to it beside their features."""
+    """A cycle's weight, with seconds of some options that their features do not give."""
 
     cycle: WeightedCycle
     options: Places = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
-    """Numbers of options of the whole problem, in order,"""
+    """Numbers of these options in the whole problem, in order."""
     seconds: Vector = field(default_factory=lambda: np.zeros(0))
-    """and what each of them adds."""
+    """Seconds that each of them adds."""
 
 
 @dataclass(eq=False)
@@ -65,18 +65,18 @@ class RelaxedStep:
     """The step of a plan whose tables may be divided over several options."""
 
     template: Template
-    """Operations of all plans in question."""
+    """Operations of all the plans."""
     options: BoundOptions
-    """What tables can choose from."""
+    """Options that tables can choose from."""
     index: FeatureIndex
-    """Where features of a plan are."""
+    """Places of features of a plan."""
     memory: Vector
-    """Bytes of every option, as a share of what all ranks have."""
+    """Bytes of every option, as a share of all ranks' memory."""
     present: frozenset[GroupKey] = frozenset()
-    """Groups that all plans in question have: their fixed costs count in full."""
+    """Groups that all the plans have: their fixed costs count in full."""
 
     def features(self, shares: Vector) -> Vector:
-        """Return a plan's features for shares of options."""
+        """Return a plan's features at some shares of options."""
         used = np.flatnonzero(shares)
         values = (self.options.values[used] * shares[used, None]).ravel()
         z = np.bincount(self._places[used].ravel(), values, self.index.size).astype(np.float64)
@@ -84,22 +84,22 @@ class RelaxedStep:
         return z
 
     def weights(self, cycle: OptionCycle) -> Vector:
-        """Return what every option adds to a cycle, but for what fullest ranks send."""
+        """Return the seconds that every option adds to a cycle, without those of fullest ranks."""
         added = self._own_seconds(cycle)
         for rows, values, places in self._of_kernels:
             added[rows] += values @ cycle.cycle.weights[places]
         return added
 
     def even_weights(self, cycle: OptionCycle) -> Vector:
-        """Return what every option adds to a cycle if all ranks send as much."""
+        """Return the seconds that every option adds to a cycle if all ranks send as much."""
         return self.weights(cycle) + self.fullest.evenly(cycle.cycle.weights)
 
     def weight(self, cycle: OptionCycle, z: Vector, shares: Vector) -> Seconds:
-        """Return a cycle's weight for shares of options, and their features."""
+        """Return a cycle's weight at some shares of options, with their features."""
         return cycle.cycle.weight(z) + float(self._own_seconds(cycle) @ shares)
 
     def lightest(self, weights: Vector, free: Mask | None = None) -> Places:
-        """Return the option of every table that weighs least, of those that are free (all)."""
+        """Return the option of every table that weighs least, among those free (default: all)."""
         if free is not None:
             weights = np.where(free, weights, np.inf)
         return first_least(weights, self._starts)
@@ -107,7 +107,7 @@ class RelaxedStep:
     def play(
         self, total: Vector, most: int, free: Mask | None = None
     ) -> Iterator[tuple[Places, OptionCycle]]:
-        """Yield cycles that are likely to bind: fictitious play of tables and cycles (Brown, 1951).
+        """Yield cycles that are likely to bind, by fictitious play with tables (Brown, 1951).
 
         Every table takes its best option for all cycles played so far, and the heaviest cycle for
         all options taken so far comes next.
@@ -115,7 +115,7 @@ class RelaxedStep:
         Parameters
         ----------
         total
-            What every option adds to the first cycle (``even_weights``).
+            Seconds that every option adds to the first cycle (``even_weights``).
         most
             How many cycles to yield.
         free
@@ -123,7 +123,7 @@ class RelaxedStep:
 
         Yields
         ------
-            What tables take, and the cycle that comes next.
+            The options that tables take, and the cycle that comes next.
 
         """
         taken = np.zeros(len(total))
@@ -136,30 +136,30 @@ class RelaxedStep:
 
     @cached_property
     def _starts(self) -> Places:
-        """First option of every table."""
+        """Number of the first option of every table."""
         return np.flatnonzero(is_first(self.options.table))
 
     @cached_property
     def fullest(self) -> FullestRanks:
-        """What fullest ranks send."""
+        """Amounts that fullest ranks send."""
         return FullestRanks(self.index, self.options)
 
     @cached_property
     def largest(self) -> Vector:
-        """The largest value that every feature can have."""
+        """Upper bounds of features over all plans."""
         largest = largest_features(self.options, self.index)
         largest[self.index.fullest] = self.fullest.most
         return largest
 
     @cached_property
     def graph(self) -> StepGraph:
-        """The cycles of the streams of the device."""
+        """Cycles of the device's streams."""
         streams = StreamOps(self.template, self.present)
         return StepGraph(streams, self.index, self.largest)
 
     @cached_property
     def _of_kernels(self) -> list[tuple[Places, Vector, Places]]:
-        """Options of every kernel: their numbers, values, and the places of these in features."""
+        """Options of every kernel: their numbers, values, and the values' places in features."""
         return [
             (rows, self.options.values[rows], np.array(self.index.of_kernel(kernel)))
             for kernel, rows in self.options.of_kernels
@@ -167,11 +167,11 @@ class RelaxedStep:
 
     @cached_property
     def _places(self) -> Places:
-        """Where every option's values are among features."""
+        """Places of every option's values in features."""
         return self.index.places(self.options.kernels)[self.options.kernel]
 
     def _own_seconds(self, cycle: OptionCycle) -> Vector:
-        """Return what every option adds to a cycle beside its features."""
+        """Return the seconds that every option adds to a cycle besides its features."""
         own, number = np.zeros(len(self.options.number)), self.options.number
         place = np.searchsorted(number, cycle.options)
         is_there = number[np.minimum(place, len(number) - 1)] == cycle.options
@@ -180,7 +180,7 @@ class RelaxedStep:
 
 
 class StepProgram:
-    """A program of some options and the cycles known so far."""
+    """A linear program of the options and cycles that have joined so far."""
 
     def __init__(
         self,
@@ -219,11 +219,11 @@ class StepProgram:
         self._step, free = step, np.ones(len(likely), dtype=bool) if free is None else free
         table, fullest = step.options.table, step.fullest
         self.unit = unit
-        """What 1 in the program stands for."""
+        """Seconds that 1 in the program stands for."""
         self.cycles: list[OptionCycle] = []
-        """Those that may bind."""
+        """Cycles that have joined."""
         self.options = OptionProgram(table, step.memory, most_memory, fullest.count)
-        """The program."""
+        """The linear program over options."""
         self.options.allow(free, most_memory)
         fullest.begin(self.options)
         self._add(cycles)
@@ -237,19 +237,19 @@ class StepProgram:
             self.options.begin_from(basis, step.options.number)
 
     def allow(self, free: Mask, most_memory: float, needed: Places) -> None:
-        """Let tables choose from other options from now on, and use other memory; no limits left.
+        """Set the options and memory that tables may use; limits of fullest ranks are removed.
 
-        Solutions are looked for from the last one's basis: so the search's programs for another
-        size of shards take half the time, and for the same ones hardly any.
+        Solutions begin from the last one's basis: the search's programs for another size of shards
+        take half the time, and for the same ones hardly any.
 
         Parameters
         ----------
         free
             Options that tables may choose from.
         most_memory
-            What shares of options may use in all, as a share of what all ranks have.
+            Share of all ranks' memory that shares of options may use.
         needed
-            Options that have to be there for a solution.
+            Options that have to have joined for a solution.
 
         """
         self._step.fullest.unlimit(self.options)
@@ -261,12 +261,14 @@ class StepProgram:
         heavier: Callable[[Vector, Seconds], Sequence[OptionCycle]],
         time_left: Callable[[], Seconds] = unlimited,
     ) -> Iterator[BestShares]:
-        """Yield solutions: options join, and then cycles and tables bind, until none changes it.
+        """Yield solutions, after each of which options, cycles or tables' rows join.
+
+        The last is final.
 
         Parameters
         ----------
         heavier
-            Returns cycles that are heavier than something for shares of options.
+            Returns cycles that are heavier than something at some shares of options.
         time_left
             Asked before every solution, which takes no longer than that.
 
@@ -290,11 +292,11 @@ class StepProgram:
             strategy = DUAL
 
     def bound(self) -> Seconds:
-        """Return what no shares undercut, by the last solution (``OptionProgram.bound``)."""
+        """Return a lower bound over all shares by the last solution (``OptionProgram.bound``)."""
         return self.unit * self.options.bound()
 
     def _add(self, cycles: Iterable[OptionCycle]) -> None:
-        """Let cycles bind."""
+        """Add the rows of cycles."""
         self.cycles += (new := list(cycles))
         self.options.add_rows(list(map(self._row, new)))
 

@@ -1,4 +1,4 @@
-"""How many shards a column block has, and which of them are alike."""
+"""Numbers of the shards of a column block, and which of them are alike."""
 
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingType, row_block_sizes, row_blocks
@@ -7,7 +7,7 @@ from costmodel.inputs.distribution import is_hashed
 
 
 def num_row_blocks(topology: Topology, kind: ShardingType) -> int:
-    """Return the shards of one column block: its rows' blocks, or its copies."""
+    """Return the number of shards of one column block: its row blocks, or its copies."""
     if kind.everywhere:
         return topology.world_size
     return topology.local_world_size if kind.within_node else 1
@@ -16,9 +16,9 @@ def num_row_blocks(topology: Topology, kind: ShardingType) -> int:
 def like_row_blocks(
     topology: Topology, table: EmbeddingTable, kind: ShardingType
 ) -> list[tuple[int, int, int]]:
-    """Return first row, length and number of the shards of one column block, like ones together.
+    """Return (first row, length, number) of the shards of one column block, like ones together.
 
-    In order. Where the place of rows does not count, the first row is 0.
+    They are in order. Where the place of rows does not matter, the first row is 0.
     """
     rows, count = table.num_embeddings, num_row_blocks(topology, kind)
     if not kind.splits_rows:

@@ -14,11 +14,11 @@ _SCALE_BYTES, _SCALED_ELEMENTS = 8.0, 32.0
 
 
 def wire_type(workload: Workload, *, summed: bool, backward: bool) -> DataType | None:
-    """Return what a collective's elements are converted to; None: they are sent as they are.
+    """Return the type that a collective's elements are converted to; None: they are not.
 
-    ``summed``: outputs are added up on the way, or their gradients gathered. FP8 is then replaced,
-    by FP16 forward and BF16 backward (fbgemm_qcomm_codec.py 227-237). FP32 converts nothing
-    (quantize_comm.py 79-80, 128-130).
+    ``summed`` is whether outputs are added up on the way, or their gradients gathered. FP8 is then
+    replaced, by FP16 forward and BF16 backward (fbgemm_qcomm_codec.py 227-237). FP32 converts
+    nothing (quantize_comm.py 79-80, 128-130).
     """
     asked = workload.comms_backward if backward else workload.comms_forward
     if asked is DataType.FP32:
@@ -29,7 +29,7 @@ def wire_type(workload: Workload, *, summed: bool, backward: bool) -> DataType |
 
 
 def is_clamped(codec: DataType | None) -> bool:
-    """Tell whether a codec clamps to the type's range before it casts.
+    """Return whether a codec clamps to the type's range before it casts.
 
     By a kernel of its own, which reads and writes the whole tensor (quantize_utils.py 212-217).
     """
@@ -37,7 +37,7 @@ def is_clamped(codec: DataType | None) -> bool:
 
 
 def wire_element_bytes(codec: DataType) -> float:
-    """Return bytes on the wire for one element.
+    """Return the bytes on the wire of one element.
 
     INT8 sends 8 bytes of scale and offset with every 32 elements (quantize_comm.py 45, 238-252).
     """

@@ -1,4 +1,4 @@
-"""The dense part of a DLRM as a list of layers: what it multiplies, what it stores."""
+"""The dense part of a DLRM as a list of layers, with their products and bytes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -140,11 +140,11 @@ def num_products(workload: Workload) -> float:
 
 
 def dense_model_bytes(workload: Workload) -> Bytes:
-    """Bytes of parameters, gradients, DDP buckets and optimizer state on every rank.
+    """Return bytes of parameters, gradients, DDP buckets and optimizer state on every rank.
 
-    FP32 parameters and gradients, 4 P each; automatic mixed precision adds a half-precision copy
-    of the weights, 2 P. DDP's buckets are a second copy of the gradients in plain DLRM; TorchRec
-    wraps with ``gradient_as_bucket_view``, where they are the gradients.
+    FP32 parameters and gradients, 4 P each; automatic mixed precision adds a half-precision copy of
+    the weights, 2 P. DDP's buckets are a second copy of the gradients in plain DLRM; TorchRec wraps
+    with ``gradient_as_bucket_view``, where they are the gradients.
 
     References
     ----------
@@ -159,9 +159,9 @@ def dense_model_bytes(workload: Workload) -> Bytes:
 
 
 def activation_bytes(workload: Workload, num_top_layers: int | None = None) -> Bytes:
-    """Bytes that a local batch holds in the dense model, between forward and backward.
+    """Return bytes that a local batch holds in the dense model, between forward and backward.
 
-    With ``num_top_layers`` what is left when the other layers of the top MLP have had their
+    With ``num_top_layers``, the bytes left when the other layers of the top MLP have had their
     backward.
 
     Per sample, saved for the backward: the dense input, what the interaction multiplies, every
@@ -202,7 +202,7 @@ def activation_bytes(workload: Workload, num_top_layers: int | None = None) -> B
 
 
 def received_bytes(workload: Workload) -> Bytes:
-    """Bytes that a local batch holds while lookups are exchanged, before the dense model's peak.
+    """Return bytes that a local batch holds while lookups are exchanged, before the dense peak.
 
     The embeddings received, and the bottom MLP's activations.
     """
@@ -212,7 +212,7 @@ def received_bytes(workload: Workload) -> Bytes:
 
 
 def joined_gradient_bytes(workload: Workload) -> Bytes:
-    """Bytes of the gradient of bottom output and embeddings side by side.
+    """Return bytes of the gradient of bottom output and embeddings side by side.
 
     ``cat``'s backward gives each of them a view of it, so that it is held until the bottom MLP's
     backward begins: while the embeddings' gradients are exchanged.
@@ -222,7 +222,7 @@ def joined_gradient_bytes(workload: Workload) -> Bytes:
 
 
 def embedding_bytes(workload: Workload) -> Bytes:
-    """Bytes of a local batch's embeddings, as a rank receives them."""
+    """Return bytes of a local batch's embeddings, as a rank receives them."""
     columns = sum(table.output_rows_per_sample * table.embedding_dim for table in workload.tables)
     return workload.local_batch_size * workload.output_type.num_bytes * columns
 

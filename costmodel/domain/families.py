@@ -1,4 +1,4 @@
-"""What every kernel family of a machine rests on: points, hold-out errors, measured ranges."""
+"""The kernel families of a machine: points, hold-out errors, measured ranges."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ NOT_MEASURED = KernelFamily(source=Source.ROOFLINE, origin="not measured")
 
 
 class OtherFamily(StrEnum):
-    """Families that are neither collectives nor matrix products: those a profile tells of."""
+    """Families other than collectives and matrix products, which a profile may have."""
 
     EMBEDDING_FORWARD = "embedding_forward"
     EMBEDDING_BACKWARD = "embedding_backward"
@@ -36,15 +36,14 @@ SINGLE_NUMBERS: Mapping[OtherFamily, str] = {
     OtherFamily.HOST: "host.op_time",
     OtherFamily.INTER_NODE: "inter_node.bandwidth",
 }
-"""What a family rests on where a profile says no more of it."""
+"""The number of a profile that a family rests on if the profile does not have the family."""
 
 
 def kernel_families(hardware: HardwareProfile) -> Mapping[str, KernelFamily]:
-    """Return all families by name: collectives, matrix products by type, and the rest.
+    """Return all families by name: collectives, matrix products by type, and the others.
 
-    A collective's errors are the medians over its curves that were measured, each on one number
-    of ranks. What a profile has only one number for (``SINGLE_NUMBERS``) is there with its source,
-    and without an error.
+    A collective's errors are the medians over its measured curves, each on one number of ranks. A
+    family with a single number (``SINGLE_NUMBERS``) has its source and no error.
     """
     families = {}
     for op in CollectiveOp:
@@ -62,7 +61,7 @@ def kernel_families(hardware: HardwareProfile) -> Mapping[str, KernelFamily]:
 def is_lookup_covered(
     hardware: HardwareProfile, *, backward: bool, lookups: float, columns: Sequence[int] = ()
 ) -> bool:
-    """Tell whether a lookup is like those that were measured.
+    """Return whether a lookup lies in the measured range.
 
     ``lookups`` are all ids of the kernel; ``columns`` those of its tables, where they are known.
     """

@@ -25,7 +25,8 @@ import numpy as np
 from costmodel.domain.workload import Workload
 
 _STEPS, _FARTHEST = 4_000, 10.0
-"""The integral goes so many standard deviations to both sides, where nothing is left."""
+"""Number of steps of the integral, and standard deviations to both sides, beyond which nothing is
+left."""
 
 
 @lru_cache
@@ -43,7 +44,7 @@ def expected_maximum(count: int) -> float:
 
 
 def fullest_batch(workload: Workload, world_size: int) -> float:
-    """Return the ids in the batch of the rank that has most of them, over the mean, expected.
+    """Return the expected ids in the batch of the rank with most of them, over the mean.
 
     A sum over thousands of samples is close to normal: ``1 + e(W) batch_spread``.
     """

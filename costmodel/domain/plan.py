@@ -33,7 +33,7 @@ class ShardingType(StrEnum):
 
     @property
     def everywhere(self) -> bool:
-        """Whether all ranks have a shard, always the same, so that none is to be chosen."""
+        """Whether all ranks have a shard, always the same, so that no ranks are chosen."""
         return self in _EVERYWHERE
 
     @property
@@ -85,7 +85,7 @@ class ComputeKernel(StrEnum):
 
 
 HASHED_SHARDS = 8
-"""Shards of a table that its sharding's hash is made of."""
+"""Number of shards that a sharding's hash is made of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas(Sequence[Shard]):
-    """Shards that differ in rank alone, on consecutive ranks: they are made when asked for."""
+    """Shards that differ in rank alone, on consecutive ranks; each is made when asked for."""
 
     first: Shard
     num_ranks: int
@@ -152,7 +152,7 @@ class TableSharding:
         return hash((self.table, self.sharding_type, self.compute_kernel, first))
 
     def distinct_shards(self) -> Iterator[tuple[Shard, Sequence[int]]]:
-        """Yield shards in order with the ranks that hold them: one for all ``Replicas``."""
+        """Yield shards in order with the ranks that hold them: ``Replicas`` as one."""
         if isinstance(self.shards, Replicas):
             yield self.shards.first, self.shards.ranks
         else:
@@ -165,7 +165,7 @@ class TableSharding:
 
     @property
     def block_ranks(self) -> tuple[int, ...]:
-        """The rank of every column block: of its first shard, where its rows are split, too."""
+        """The rank of every column block; where its rows are split, that of its first shard."""
         shards = [shard for shard, _ in self.distinct_shards()]
         return tuple(
             shard.rank
@@ -279,7 +279,7 @@ def row_blocks(num_embeddings: int, num_blocks: int) -> tuple[tuple[int, int], .
 
 
 def row_block_sizes(num_embeddings: int, num_blocks: int) -> tuple[tuple[int, int], ...]:
-    """Return the lengths of ``row_blocks``, and how many there are of each, in order."""
+    """Return (length, number) of ``row_blocks``, in order."""
     length = -(-num_embeddings // num_blocks)
     full, rest = divmod(num_embeddings, length)
     empty = num_blocks - full - (rest > 0)
@@ -304,7 +304,7 @@ def column_counts(
 
 
 def _joined(shards: tuple[Shard, ...]) -> Shards:
-    """Return shards as ``Replicas`` if they are that, else as they are."""
+    """Return shards as ``Replicas`` if they are copies on consecutive ranks, else unchanged."""
     blocks = {(s.row_offset, s.num_rows, s.column_offset, s.num_columns) for s in shards}
     if len(blocks) != 1:
         return shards

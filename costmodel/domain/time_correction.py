@@ -1,4 +1,4 @@
-"""What measurements teach of a model's times: a rising line from its seconds to better ones."""
+"""Corrections of a model's times, learned from measurements: a rising line."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,9 +11,11 @@ from costmodel.base.units import Seconds
 
 @dataclass(frozen=True, slots=True)
 class TimeCorrection:
-    """What the times of a kernel's model become; none without knots.
+    """A function from a kernel model's seconds to corrected ones.
 
-    Straight between knots; before the first and beyond the last in proportion, as that knot. As it
+    Without knots it changes nothing.
+
+    It is straight between knots; before the first and beyond the last it is proportional. As it
     rises everywhere, more work never takes less time, and no search gains by adding some.
     """
 
@@ -32,7 +34,7 @@ class TimeCorrection:
 
     @property
     def least_factor(self) -> float:
-        """By how much it shortens times at most: the least of corrected over given time."""
+        """The smallest ratio of corrected to given time."""
         return min((after / before for before, after in self.knots), default=1.0)
 
     @property
@@ -52,7 +54,7 @@ class TimeCorrection:
         return both
 
     def scaled(self, factor: float) -> "TimeCorrection":
-        """Return what corrects times that take so many times as long, all alike."""
+        """Return the correction of times that are all longer by a factor."""
         return TimeCorrection(tuple((factor * a, factor * b) for a, b in self.knots))
 
 

@@ -1,4 +1,4 @@
-"""What profiled training steps took, by the names of operators and kernels."""
+"""Times of profiled training steps, by name of operator and kernel."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ class KernelTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedTimes:
-    """What a profile knows from the traces of a job, each of a name once."""
+    """Times that a profile has from the traces of a job, each name once."""
 
     operators: Mapping[str, OperatorOverheads] = field(default_factory=dict)
     kernels: Mapping[str, KernelTime] = field(default_factory=dict)

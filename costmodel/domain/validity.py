@@ -26,13 +26,14 @@ _UNPOOLED_TYPES = (
     ShardingType.ROW_WISE,
     ShardingType.COLUMN_WISE,
 )
-"""What TorchRec's ``EmbeddingCollection`` knows (torchrec 1.9.2, distributed/embedding.py)."""
+"""Sharding types of TorchRec's ``EmbeddingCollection`` (torchrec 1.9.2,
+distributed/embedding.py)."""
 
 WIDEST_ON_GPU = 2048
 """Columns of the widest shard that FBGEMM's GPU kernels take, fused ones and dense: they check
 that ``max_D`` is no more (binaries of fbgemm-gpu 1.6.0 for CUDA). Those for CPUs take any."""
 _MOST_SHOWN = 12
-"""Problems quoted in a message; the rest are counted."""
+"""Most problems quoted in a message; the others are counted."""
 
 
 def check_plan(workload: Workload, topology: Topology, plan: ShardingPlan) -> None:
@@ -66,18 +67,18 @@ def plan_problems(workload: Workload, topology: Topology, plan: ShardingPlan) ->
 def is_refused_by_codecs(
     workload: Workload, table: EmbeddingTable, sharding_type: ShardingType
 ) -> bool:
-    """Tell whether TorchRec cannot run a sharding type with the workload's codecs.
+    """Return whether TorchRec cannot run a sharding type with the workload's codecs.
 
-    INT8 makes bytes with a scale for every 32 elements, flat and 1.25 times as many: nothing that
-    a reduce-scatter of the outputs could add up (fbgemm_gpu 1.8.0, quantize_comm.py; for FP8
-    torchrec replaces the codec, for INT8 it does not).
+    INT8 makes bytes with a scale for every 32 elements, flat and 1.25 times as many: nothing that a
+    reduce-scatter of the outputs could add up (fbgemm_gpu 1.8.0, quantize_comm.py; for FP8 torchrec
+    replaces the codec, for INT8 it does not).
     """
     int8 = DataType.INT8 in {workload.comms_forward, workload.comms_backward}
     return int8 and table.pooling is not Pooling.NONE and sharding_type.splits_rows
 
 
 def allowed_types(workload: Workload, table: EmbeddingTable) -> tuple[ShardingType, ...]:
-    """Return the sharding types that pipeline, pooling, codecs and the table's own list leave."""
+    """Return the sharding types that pipeline, pooling, codecs and the table's own list allow."""
     suited: tuple[ShardingType, ...] = tuple(ShardingType)
     if table.pooling is Pooling.NONE:
         suited = _UNPOOLED_TYPES
@@ -104,7 +105,7 @@ def allowed_kernels(
 
 
 def is_refused_by_kernel(table: EmbeddingTable, kernel: ComputeKernel) -> bool:
-    """Tell whether a kernel cannot hold a table's type.
+    """Return whether a kernel cannot hold a table's data type.
 
     Weights of ``dense`` are a parameter, which torch draws at random and gives gradients: neither
     can be done with numbers of one byte (fbgemm_gpu 1.8.0,
@@ -116,15 +117,15 @@ def is_refused_by_kernel(table: EmbeddingTable, kernel: ComputeKernel) -> bool:
 def fixed_block_ranks(
     workload: Workload, topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
 ) -> tuple[int, ...] | None:
-    """Return the ranks of the column blocks of a table that says which ``ranks`` it is to be on.
+    """Return the ranks of the column blocks of a table with given ``ranks``.
 
     Exactly these ranks have shards: for ``table_wise`` there is one, for ``column_wise`` and
     ``table_column_wise`` one for each block, in order; ``table_row_wise`` and ``grid_shard`` have
     all ranks of one or more nodes, ``row_wise`` and ``data_parallel`` all there are. Where only
     ``table_row_wise`` or ``grid_shard`` is allowed, one rank of a node may stand for the node.
 
-    None: the type has no shards on just these ranks. Empty: they are all ranks, and the type
-    always uses all. A node's first rank stands for the node.
+    None: the type has no shards on just these ranks. Empty: they are all ranks, and the type always
+    uses all. A node's first rank stands for the node.
     """
     ranks, local = table.ranks, topology.local_world_size
     counts = block_counts(topology, table, sharding_type)
@@ -161,7 +162,7 @@ def block_counts(
 
 
 def widest_shard(topology: Topology) -> float:
-    """Return the most columns that the kernels of the device take in a shard."""
+    """Return the most columns of a shard that the device's kernels take."""
     return inf if topology.hardware.device is Device.CPU else WIDEST_ON_GPU
 
 
@@ -246,7 +247,7 @@ def _shard_problems(
 
 
 def tiling_problem(rows: int, columns: int, shards: Sequence[Shard]) -> str | None:
-    """Return why some shards are no exact tiling of a table; None: they are one."""
+    """Return why shards do not tile a table exactly; None: they do."""
     outside = [shard for shard in shards if not _inside(shard, rows, columns)]
     if outside:
         return f"a shard on rank {outside[0].rank} reaches outside of {rows} x {columns}"

@@ -8,9 +8,9 @@ CONSTANT, STREAM, FORWARD, BACKWARD, EXCHANGE, ISSUE, GIVEN, LINEAR, WEIGHT_GRAD
 ALONE, WORLD, INTRA_NODE, CROSS_NODE = range(4)
 """Process groups."""
 NONE, SOME, ONLY = range(3)
-"""How many of the features that a duration depends on are of the whole plan."""
+"""Whether none, some or all of the features of a duration are of the whole plan."""
 NO_GROUP = 1 << 62
-"""The bit of durations that no sharding group decides."""
+"""Bit of durations that depend on no sharding group."""
 
 KINDS = {
     WorkKind.CONSTANT: CONSTANT,

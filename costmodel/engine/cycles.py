@@ -1,12 +1,12 @@
-"""A heaviest cycle of a step: how short a step of other plans can be at most.
+"""A heaviest cycle of a step, which is a lower bound for other plans of the same operations.
 
-What ends a step waited for something, that for something else, and so on: a path. From where it
-passes a collective of all ranks in one step to where it did in the step before it is a *cycle*
-(or from any operation, if it passes no such collective: a host that is too slow for its GPU), and
-step after step takes at least the cycle's durations and lags. That holds for every plan of the
-same program, with that plan's durations, and whatever rank the path keeps to between two
-collectives of all ranks. So one cycle of every program tells most moves that overload a rank, or
-that bring a collective in for one table, for what they are before they are timed.
+The operation that ends a step waited for another one, that for another, and so on: a path. From
+where it passes a collective of all ranks in one step to where it did in the step before it is a
+*cycle* (or from any operation, if it passes no such collective: a host that is too slow for its
+GPU), and step after step takes at least the cycle's durations and lags. That holds for every plan
+of the same program, with that plan's durations, and whatever rank the path keeps to between two
+collectives of all ranks. So one cycle of every program rejects most moves that overload a rank, or
+that bring a collective in for one table, before they are timed.
 """
 
 import numpy as np
@@ -17,47 +17,48 @@ from costmodel.engine.step import Step, StepClock
 from costmodel.step.synthesis import NUM_STEPS
 
 COMPARED: int = 64
-"""Ranks besides its own that a cycle is tried on, those that a move changed last (where it puts
-something) first. A move of one table mostly changes two, but to time one that changes more takes
-longer than trying them all."""
+"""Number of ranks besides its own that a cycle is summed on: those changed by the last move, ranks
+where it puts something first. A move of one table mostly changes two; timing one that changes more
+takes longer than summing on them all."""
 JOINED, EQUAL, ANY = range(3)
-"""Operations before which all ranks wait for each other; others that take all ranks as long; and
+"""Operations before which all ranks wait for each other; others that take as long on all ranks; and
 those that depend on the rank."""
 ROUNDING: float = 1e-12
-"""Share by which sums along a path and along steps may differ."""
+"""Share by which sums along a path and along steps may differ by rounding."""
 
 
 class Cycle:
-    """The last operations of a path that ends a step, latest ones first; none is known at first."""
+    """The last operations of a path that ends a step, latest first; at first none is known."""
 
     def __init__(self, num_ops: int, num_rows: int) -> None:
         path = 2 * num_ops
         self.begin = self.end = 0
-        """Where on the path the cycle begins, and the path's length; 0: no cycle is known."""
+        """Index on the path at which the cycle begins, and the path's length; 0: no cycle is
+        known."""
         self.rows = np.zeros(path, dtype=np.int64)
-        """Where the durations of the path's operations are; -1: among the lags."""
+        """Rows of the durations of the path's operations; -1: among the lags."""
         self.ranks = np.zeros(path, dtype=np.int64)
         self.kinds = np.zeros(path, dtype=np.int64)
         self.lags = np.zeros(path)
-        """Between an operation and the one it waited for, and constant durations."""
+        """Seconds between an operation and the one it waited for, with constant durations."""
         self.constant = 0.0
         """The sum of the cycle's lags."""
         self.seen = np.zeros(num_ops, dtype=np.int64)
-        """Where on the path each operation of the last step is; -1: nowhere."""
+        """Index on the path of each operation of the last step; -1: it is not there."""
         self.is_on = np.zeros(num_rows, dtype=np.int64)
-        """Whether the cycle has the duration of every row of the numbers."""
+        """Whether each row of numbers is a duration on the cycle."""
         self.sums = np.zeros(1 + COMPARED)
-        """To add up in: on its own ranks, and on ``COMPARED`` others."""
+        """Sums of durations on the cycle's own ranks, and on ``COMPARED`` others."""
         self.found_op = self.found_rank = 0
         self.found_lag = 0.0
-        """What an operation waited for last."""
+        """Lag after the operation that an operation waited for last."""
 
     def is_known(self) -> bool:
         """Return whether there is a cycle."""
         return self.end > 0
 
     def bound(self, state: PlanState) -> float:
-        """Return what a step takes at least: the cycle, on its own ranks or on changed ones."""
+        """Return a lower bound of the step: the cycle's seconds on its own or on changed ranks."""
         total, count = self.constant, min(state.num_changed, COMPARED)
         last = state.num_changed - 1
         for other in range(count + 1):
@@ -76,7 +77,7 @@ class Cycle:
         return total + self._largest_sum(count)
 
     def _largest_sum(self, count: int) -> float:
-        """Return the largest sum, and begin anew."""
+        """Return the largest sum, and set all to 0."""
         longest = 0.0
         for other in range(count + 1):
             longest = max(longest, self.sums[other])
@@ -84,7 +85,7 @@ class Cycle:
         return longest
 
     def trace(self, state: PlanState, step: Step, clock: StepClock) -> None:
-        """Find a cycle of the plan that was timed last, if it is found simply."""
+        """Find a cycle of the plan that was timed last, if there is a simple one."""
         self.begin = self.end = 0
         for row in range(self.is_on.shape[0]):
             self.is_on[row] = 0
@@ -109,7 +110,7 @@ class Cycle:
                 self.found_op = -1 - self.found_op
 
     def _is_closed(self, first: int, last: int, rank: int) -> bool:
-        """Return whether a path is a cycle wherever it goes: through all ranks, or on one."""
+        """Return whether a path is a cycle on any rank: through all ranks, or on one."""
         if self.kinds[first] == JOINED:
             return True
         for index in range(first, last):
@@ -131,7 +132,7 @@ class Cycle:
     def _find_waited_for(
         self, state: PlanState, step: Step, clock: StepClock, op: int, rank: int, number: int
     ) -> bool:
-        """Find what an operation waited for last, how long before, and on which rank.
+        """Find the operation that an operation waited for last, the lag, and its rank.
 
         Return whether that is known: the step before the last but one is forgotten.
         """

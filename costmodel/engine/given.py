@@ -1,4 +1,4 @@
-"""A program whose durations are given anew every time it is timed: many variants of one step."""
+"""Steps whose durations are given as arrays: many variants of one step at once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from costmodel.step.program import Op, Program
 from costmodel.step.template import Template, TemplateOp, Work, WorkKind
 
 MOST_AT_ONCE = 1 << 22
-"""Durations of variants that are laid out at once: 32 MiB."""
+"""Number of durations of variants in memory at once: 32 MiB."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,7 +22,7 @@ class GivenStep:
 
     step: Step
     ops: tuple[int, ...]
-    """Operations whose durations count, by index."""
+    """Indices of the operations whose durations are given."""
     topology: Topology
 
     @classmethod

@@ -1,8 +1,8 @@
-"""From a template to the flat arrays of ``engine.step.Step``.
+"""Turning a template into the flat arrays of ``engine.step.Step``.
 
 Operations become rows, dependencies and byte counts become index ranges into shared arrays
-(compressed sparse rows), and features become columns. A lowered step is that of plans which have
-just the groups it was made for: which groups a plan has then decides which step is its own.
+(compressed sparse rows), and features become columns. A lowered step is that of plans with exactly
+the groups it was made for.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ from costmodel.step.template import (
 
 
 def machine(topology: Topology) -> Machine:
-    """Return the numbers of a topology."""
+    """Return a topology's numbers as a ``Machine``."""
     gpu = topology.hardware.gpu
     return Machine(
         num_ranks=topology.world_size,
@@ -59,14 +59,14 @@ def machine(topology: Topology) -> Machine:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Where features and kernels are."""
+    """Columns of features and lookup kernels."""
 
     groups: Mapping[GroupKey, int]
     kernels: Mapping[tuple[GroupKey, KernelKey], int]
 
     @classmethod
     def of(cls, signature: Iterable[tuple[GroupKey, Sequence[KernelKey]]]) -> "Columns":
-        """Return the places of sharding groups and their lookup kernels, in their order."""
+        """Return the columns of sharding groups and their lookup kernels, in their order."""
         pairs = list(signature)
         names = [(key, kernel) for key, kernels in pairs for kernel in kernels]
         return cls(
@@ -75,7 +75,7 @@ class Columns:
         )
 
     def feature(self, feature: Feature) -> int:
-        """Return the column of a feature: those of ranks, of the plan, of the plan's kernels."""
+        """Return the column of a feature: rank features first, then the plan's, then kernels'."""
         if feature.kernel is not None:
             kernel = self.kernels[feature.group, feature.kernel]
             place = kernel * len(KERNEL_FEATURES) + KERNEL_FEATURES.index(feature.name)
@@ -87,32 +87,32 @@ class Columns:
         return first + group * len(PLAN_FEATURES) + PLAN_FEATURES.index(feature.name)
 
     def is_per_rank(self, column: int) -> bool:
-        """Return whether a column has a value per rank."""
+        """Return whether each rank has its own value in a column."""
         return column < len(self.groups) * len(RANK_FEATURES)
 
     @property
     def num_plan_features(self) -> int:
-        """How many columns have one value for the plan."""
+        """Return the number of columns with one value for the plan."""
         return len(self.groups) * len(PLAN_FEATURES) + len(self.kernels) * len(KERNEL_FEATURES)
 
 
 def lower(template: Template, columns: Columns, rows: Sequence[int]) -> Step:
-    """Lower the step of plans that have all groups of a template (``Lowering``)."""
+    """Return the step of plans that have all groups of a template."""
     return Lowering(template, columns, rows).step()
 
 
 class Lowering:
-    """Lowers the steps of plans that have some groups of a template; what they share only once."""
+    """Makes the steps of plans that have some groups of a template; common parts only once."""
 
     def __init__(self, template: Template, columns: Columns, rows: Sequence[int]) -> None:
-        """Write what every operation is by itself.
+        """Convert every operation by itself.
 
         Parameters
         ----------
         template, columns
-            The step, and where features and kernels are.
+            The step, and the columns of features and kernels.
         rows
-            Where the durations of its operations are kept.
+            Rows of the durations of its operations.
 
         """
         ops = template.ops
@@ -150,7 +150,7 @@ class Lowering:
         )
 
     def step(self, groups: Collection[GroupKey] | None = None) -> Step:
-        """Lower the step of plans that have some of the groups; by default all."""
+        """Return the step of plans that have some of the groups; by default all."""
         made = self._contraction.contract(None if groups is None else self._exist(groups))
         ops = made.ops
         of_op = {name: values[ops] for name, values in self._of_op.items()}
@@ -176,14 +176,14 @@ class Lowering:
         )
 
     def _exist(self, present: Collection[GroupKey]) -> NDArray[np.bool_]:
-        """Return which operations plans have with these groups, and no others."""
+        """Return which operations plans with exactly these groups have."""
         different, number = self._conditions
         exist: NDArray[np.bool_] = np.array([op.exists(present) for op in different])[number]
         return exist
 
     @cached_property
     def _conditions(self) -> tuple[list[TemplateOp], Ints]:
-        """Operations that exist in different plans, and which of them every one is like."""
+        """One operation of each condition to exist, and the condition of every operation."""
         conditions = [(op.part_of, op.joined) for op in self.template.ops]
         different = dict(zip(conditions, self.template.ops, strict=True))
         number = {condition: place for place, condition in enumerate(different)}
@@ -191,7 +191,7 @@ class Lowering:
 
 
 class _Ranges:
-    """Values that operations have several of, each its own number."""
+    """Arrays with several values for each operation, in compressed rows."""
 
     def __init__(self, counts: Sequence[int], *values: Ints | Array) -> None:
         """Keep values of all operations, in order."""
@@ -199,13 +199,13 @@ class _Ranges:
         self._values = values
 
     def of(self, ops: Ints) -> tuple[Ints, list[Any]]:
-        """Return where those of each of some operations begin, and these one after the other."""
+        """Return where the values of some operations begin, and these values."""
         begins, places = taken(self._begins, ops)
         return begins, [each[places] for each in self._values]
 
 
 def _like(template: Template, kept: Ints) -> Ints:
-    """Return the batches that are not written, with the new places of their operations."""
+    """Return the numbers of ``LikeBatches`` at the new places of their operations."""
     if template.like is None:
         return _ints(())
     *begins, left_out = template.like
@@ -213,7 +213,7 @@ def _like(template: Template, kept: Ints) -> Ints:
 
 
 Curve = list[tuple[float, float]]
-"""Logarithms of bytes and of seconds."""
+"""Logarithms of bytes and of seconds at knots."""
 
 
 def _curve(form: CollectiveForm) -> tuple[CollectiveForm, Curve]:
@@ -225,7 +225,7 @@ _NO_FORM, _NO_CURVE = _curve(CollectiveForm())
 
 
 class _Lowered:
-    """One operation, in numbers, but for what it waits for."""
+    """One operation in numbers, without the operations that it waits for."""
 
     def __init__(self, op: TemplateOp, columns: Columns) -> None:
         work = op.work
@@ -240,17 +240,18 @@ class _Lowered:
         self.form, self.curve = (_NO_FORM, _NO_CURVE) if work.form is None else _curve(work.form)
         of_ranks = [columns.is_per_rank(column) for column, _ in self.terms]
         self.whole = NONE if all(of_ranks) else SOME if any(of_ranks) else ONLY
-        """How many of the features that the duration depends on are of the whole plan."""
+        """Whether none, some or all of the features of its duration are of the whole plan."""
         self.same = not _is_per_rank(op, of_ranks)
-        """Whether it is the same on all ranks. An issue's is what it launches; so is the rest."""
+        """Whether its duration is the same on all ranks; an issue's is that of the kernel it
+        launches."""
         self.owners = _owners(work, columns)
-        """The bits of the groups that it depends on."""
+        """Bits of the groups that its duration depends on."""
 
 
 def _is_per_rank(op: TemplateOp, of_ranks: Sequence[bool]) -> bool:
-    """Return whether a duration differs between ranks, whatever it launches.
+    """Return whether a duration differs between ranks, apart from what it launches.
 
-    ``of_ranks``: of every feature that it depends on, whether each rank has its own.
+    ``of_ranks`` tells of every feature of the duration whether each rank has its own.
     """
     if op.work.kind is WorkKind.GIVEN or op.work.least:
         return True

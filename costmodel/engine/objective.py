@@ -47,12 +47,12 @@ class Objective:
 
     @cached_property
     def loads(self) -> PlanLoads:
-        """What shards add to their ranks, as far as plans were timed that have them."""
+        """Loads of shards, known for all plans timed so far."""
         return PlanLoads(self.workload, self.topology)
 
     @cached_property
     def _last(self) -> dict[int, tuple[ShardingPlan, Seconds]]:
-        """The plan that was timed last, and its step, by what ``id`` says of it."""
+        """The plan timed last, with its step in seconds, by its ``id``."""
         return {}
 
     @cached_property

@@ -1,12 +1,11 @@
-"""What is known of one plan's step: loads of every rank, and the durations that follow from them.
+"""The state of one plan's step: loads of every rank, and the durations that follow from them.
 
-What ranks look up and send are the *loads*, rank by rank, as shards change what belongs to one
-rank. All else is rows of one array with a column for every rank, the *numbers*, as steps are timed
-for all ranks at once; ``Rows`` says which are what. Durations are kept, so that a move which
-changes two ranks recomputes those of two ranks. Whoever changes a number calls ``put``, or ``save``
-for loads, which notes the old one in a journal: a move that is not made costs no more to roll back
-than it changed. Programs of other sharding groups have the same operations with the same durations
-where they have them at all, so all programs share these.
+Lookups and amounts sent are the *loads*, rank by rank, as shards change the loads of one rank. All
+else is rows of one array with a column for every rank, the *numbers*, as steps are timed for all
+ranks at once; ``Rows`` has the rows. Durations are kept, so that a move which changes two ranks
+recomputes those of two ranks. Numbers are changed by ``put``, loads after ``save``; both note the
+old value in a journal: undoing a move costs no more than what it changed. Programs of other
+sharding groups have the same durations for the operations they share, so all programs share these.
 """
 
 from typing import NamedTuple
@@ -36,7 +35,7 @@ LOOKUPS = int(Traffic.LOOKUPS)
 
 
 class Rows(NamedTuple):
-    """Where the numbers of a plan begin, by row."""
+    """First row of each kind of number."""
 
     whole: int
     """Plan features of every group, then of every kernel, in the first column."""
@@ -44,16 +43,16 @@ class Rows(NamedTuple):
     """Seconds of every lookup kernel."""
     backward: int
     steps: int
-    """Durations of all other operations that any program has; then bytes of every exchange, and of
-    every issue on how many ranks it takes time; then the largest of these bytes. What is the same
-    on all ranks is in the first column."""
+    """Durations of all other operations of any program; then, of exchanges, bytes, and of issues,
+    the number of ranks on which they take time; then the largest of these bytes. Numbers that are
+    the same on all ranks are in the first column."""
     num_durations: int
     end: int
-    """Rows beyond these belong to others."""
+    """First row that belongs to others."""
 
 
 class Machine(NamedTuple):
-    """What durations need of the hardware."""
+    """Numbers of the hardware that durations depend on."""
 
     num_ranks: int
     local_ranks: int
@@ -62,7 +61,7 @@ class Machine(NamedTuple):
 
 
 class Journal:
-    """Numbers as they were before they were changed, in the order of the changes."""
+    """Old values of changed numbers, in the order of the changes."""
 
     def __init__(self, num_entries: int, width: int = 1) -> None:
         self.cells = np.zeros(num_entries, dtype=np.int64)
@@ -71,7 +70,7 @@ class Journal:
 
 
 class PlanState:
-    """Loads and durations of the plan that a search is at; moves change them and are undone."""
+    """Loads and durations of a search's present plan; moves change them and are undone."""
 
     def __init__(
         self,
@@ -116,7 +115,7 @@ class PlanState:
         self.journal, self.saved = journal, saved
         self.node_of = np.arange(machine.num_ranks) // machine.local_ranks
         self.changed = np.zeros(machine.num_ranks, dtype=np.int64)
-        """Ranks whose loads a move has changed, the first ``num_changed``."""
+        """Ranks whose loads a move has changed, the first ``num_changed`` entries."""
         self.is_changed = np.zeros(machine.num_ranks, dtype=np.int64)
         self.num_changed = 0
 
@@ -129,9 +128,9 @@ class PlanState:
         self.journal.length = count + 1
 
     def save(self, rank: int, first: int) -> None:
-        """Note ``NUM_TRAFFIC`` loads of a rank, which may then change; ``rollback`` undoes it.
+        """Note ``NUM_TRAFFIC`` loads of a rank before they change; ``rollback`` undoes it.
 
-        More than change is no harm, as all are restored in the end.
+        Noting more than changes does no harm.
         """
         cell, count = rank * self.load_width + first, self.saved.length
         self.saved.cells[count] = cell
@@ -150,7 +149,7 @@ class PlanState:
         self.commit()
 
     def commit(self) -> None:
-        """Stay with all changes: empty the journals."""
+        """Keep all changes: empty the journals."""
         self.journal.length = 0
         self.saved.length = 0
 
@@ -162,7 +161,7 @@ class PlanState:
             self.num_changed += 1
 
     def note_all_changed(self) -> None:
-        """Take the loads of all ranks for changed."""
+        """Add all ranks to those whose loads have changed."""
         for rank in range(self.num_ranks):
             self.note_changed(rank)
 
@@ -283,7 +282,7 @@ class PlanState:
         return total
 
     def _exchange(self, step: Step, op: int, sums: bool) -> None:
-        """Recompute the bytes that some ranks exchange, and how long that takes all of them."""
+        """Recompute the bytes that changed ranks exchange, and the seconds on all ranks."""
         sent = step.rows[op] + self.num_durations
         known = sent + self.num_durations
         joined = self.local_ranks if step.group[op] == INTRA_NODE else self.num_ranks
@@ -315,14 +314,14 @@ class PlanState:
             self._take(step, op, start, largest)
 
     def _largest(self, row: int, first: int, count: int) -> float:
-        """Return the largest number of some ranks."""
+        """Return the largest value of a row over some ranks."""
         largest = 0.0
         for rank in range(first, first + count):
             largest = max(largest, self.numbers[row, rank])
         return largest
 
     def _take(self, step: Step, op: int, start: int, size: float) -> None:
-        """Note the largest bytes of a group of ranks, and their time, where these have changed."""
+        """Note the largest bytes of a group of ranks, and their seconds, if they have changed."""
         row = step.rows[op]
         known = row + 2 * self.num_durations
         if size == self.numbers[known, start]:

@@ -14,7 +14,7 @@ from costmodel.step.synthesis import NUM_STEPS
 
 
 class Step:
-    """One step of plans that have certain sharding groups; operations in dependency order."""
+    """One step of plans with certain sharding groups, as arrays; operations in dependency order."""
 
     def __init__(
         self,
@@ -115,13 +115,13 @@ class StepClock:
         self.numbers, self.busy, self.local_ranks = numbers, busy, local_ranks
         self.num_ranks = numbers.shape[1]
         self.ends = np.zeros((2 * num_ops, self.num_ranks))
-        """When each operation of two steps ended."""
+        """End of each operation of two steps, by rank."""
         self.together = np.zeros(2 * num_ops, dtype=np.int64)
-        """Whether all ranks ended it together; the first rank's end counts then."""
+        """Whether all ranks ended an operation at the same time, which is then the first rank's."""
         self.latest = np.zeros(2 * num_ops)
-        """The latest of these ends, where somebody asked for it; before: negative."""
+        """Latest of an operation's ends over ranks; negative: not computed yet."""
         self.others = np.zeros(num_ops, dtype=np.int64)
-        """Sources of one operation; as many as any has."""
+        """Sources of the present operation; room for the most of any."""
         self.waits = np.zeros(num_ops)
 
     def step_time(self, step: Step) -> float:
@@ -139,9 +139,9 @@ class StepClock:
         return last - before_last
 
     def _skip_batches(self, step: Step, now: int) -> None:
-        """Let the batch timed last be the last of several that follow one another like it.
+        """Move the ends of the batch timed last to those of the last of several like it.
 
-        Each of its operations ends as often later than in the batch before it as there are batches.
+        Each of its operations ends later than in the batch before by the same time for every batch.
         """
         length, count = step.like[1] - step.like[0], step.like[3]
         for late in range(now + step.like[1], now + step.like[2]):
@@ -156,7 +156,7 @@ class StepClock:
                 self.ends[late, rank] += count * (self.ends[late, rank] - earlier)
 
     def _time_op(self, step: Step, op: int, now: int, before: int, is_first: bool) -> None:
-        """Note when one operation ends on every rank."""
+        """Compute the end of one operation on every rank."""
         base, row, end, group = 0.0, step.rows[op], now + op, step.group[op]
         count = 0
         for entry in range(step.starts[op], step.starts[op + 1]):
@@ -201,7 +201,7 @@ class StepClock:
             self._add(end, row, seconds if same else -1.0)
 
     def _add(self, end: int, row: int, seconds: float) -> None:
-        """Add what an operation takes every rank; where that differs, ``seconds`` is negative."""
+        """Add an operation's duration on every rank: ``seconds``, or if negative its row."""
         if seconds >= 0:
             for rank in range(self.num_ranks):
                 self.ends[end, rank] += seconds
@@ -210,14 +210,14 @@ class StepClock:
                 self.ends[end, rank] += self.numbers[row, rank]
 
     def _after_one(self, end: int, base: float, row: int) -> None:
-        """Give every rank the latest of a time and of one source, and add its duration."""
+        """Set every rank's end to the later of a time and one source, plus the duration."""
         first, lag = self.others[0], self.waits[0]
         for rank in range(self.num_ranks):
             start = self.ends[first, rank] + lag
             self.ends[end, rank] = (start if start > base else base) + self.numbers[row, rank]
 
     def _after_two(self, end: int, base: float, row: int) -> None:
-        """Do as ``_after_one``, with two sources."""
+        """Set every rank's end to the latest of a time and two sources, plus the duration."""
         first, lag, second, wait = self.others[0], self.waits[0], self.others[1], self.waits[1]
         for rank in range(self.num_ranks):
             start, other = self.ends[first, rank] + lag, self.ends[second, rank] + wait
@@ -225,9 +225,9 @@ class StepClock:
             self.ends[end, rank] = (start if start > other else other) + self.numbers[row, rank]
 
     def _start(self, end: int, base: float, count: int) -> None:
-        """Give every rank the latest of a time and of some sources, each plus a lag.
+        """Set every rank's start to the latest of a time and some sources, each plus a lag.
 
-        Two sources at a time, as what takes time is to read and to write what ranks have so far; an
+        Two sources at a time are read, as reading and writing the ranks' values takes the time; an
         odd one counts twice.
         """
         if count == 0:
@@ -244,7 +244,7 @@ class StepClock:
                 self.ends[end, rank] = start if start > other else other
 
     def _join(self, op: int, group: int) -> None:
-        """Give every rank the latest start on its node, or of its peers on other nodes."""
+        """Set every rank's start to the latest on its node, or of its peers on other nodes."""
         num_nodes = self.num_ranks // self.local_ranks
         if group == INTRA_NODE:
             for node in range(num_nodes):

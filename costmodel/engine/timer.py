@@ -1,4 +1,4 @@
-"""Step times of whole plans, from their loads: what is not a search asks here."""
+"""Step times of whole plans from their loads, for callers other than a search."""
 
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
@@ -26,7 +26,7 @@ from costmodel.step.template import (
 Signature: TypeAlias = tuple[tuple[GroupKey, tuple[KernelKey, ...]], ...]
 """Sharding groups and their lookup kernels, sorted."""
 NOWHERE = 0
-"""Where durations are not kept that are constants."""
+"""Row of durations that are constants and kept nowhere."""
 
 
 def signature_of(groups: Iterable[GroupLoad]) -> Signature:
@@ -36,10 +36,7 @@ def signature_of(groups: Iterable[GroupLoad]) -> Signature:
 
 
 def duration_rows(template: Template, columns: Columns) -> tuple[Rows, list[int]]:
-    """Return where numbers are, and where the duration of every operation is kept.
-
-    A constant's is nowhere.
-    """
+    """Return the rows of numbers, and every operation's row of durations (or ``NOWHERE``)."""
     forward = columns.num_plan_features
     backward = forward + len(columns.kernels)
     lookups = {WorkKind.FORWARD: forward, WorkKind.BACKWARD: backward}
@@ -58,7 +55,7 @@ def duration_rows(template: Template, columns: Columns) -> tuple[Rows, list[int]
 
 
 def touched_operations(every: Step, num_groups: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where the operations of every sharding group begin, and these, last ones first."""
+    """Return where the operations of each sharding group begin, and these, last ones first."""
     kinds = (STREAM, EXCHANGE, ISSUE, LINEAR, WEIGHT_GRADIENT)
     ops = [
         [

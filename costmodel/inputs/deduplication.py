@@ -1,4 +1,4 @@
-"""What is left of a batch's ids once every rank has made its own unique."""
+"""The ids of a batch that are left once every rank sends each of its own once."""
 
 from costmodel.inputs.distribution import InputDistribution, UniqueFraction, unique_curve
 
@@ -6,7 +6,7 @@ from costmodel.inputs.distribution import InputDistribution, UniqueFraction, uni
 def deduplicated(
     inputs: InputDistribution, num_embeddings: int, lookups: float, num_ranks: int
 ) -> tuple[float, InputDistribution]:
-    """Return the ids that a rank sends, and how those of all ranks spread over the rows.
+    """Return the number of ids that a rank sends, and how those of all ranks spread over rows.
 
     With U(n) the distinct rows among n lookups of the table, each of W ranks with n lookups sends
     U(n) ids, and all of them together hit U(W n) rows: the unique fraction is U(W n) / (W U(n)).

@@ -1,6 +1,6 @@
-"""How the ids of a batch spread over the rows of a table: U(n), the distinct ones among n lookups.
+"""Laws of how a batch's ids spread over the rows of a table: U(n), distinct rows of n lookups.
 
-``unique_curves`` says what caches make of it.
+``unique_curves`` derives the misses of caches from U(n).
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,7 +45,7 @@ class ReuseHistogram:
     num_lookups: float
     """Lookups of the table in the batch that was counted; a whole log is a (large) batch, too."""
     mean_hits: tuple[float, ...] = ()
-    """Mean hits of the rows of every bin; empty: hits as common as 1/k, see ``bin_means``."""
+    """Mean hits of the rows of every bin; empty: hits as common as 1/k (``bin_means``)."""
     range_lookups: tuple[float, ...] = ()
     """Share of the lookups on each of some equally long ranges of rows, the smallest ids first;
     empty: ids are taken as hashed."""
@@ -157,7 +157,7 @@ class RowRange(NamedTuple):
 
 
 def unique_curves(ranges: Sequence[RowRange]) -> list[UniqueCurve]:
-    """Return U(n) of many ranges of rows, in a tenth of the time that one after the other takes."""
+    """Return U(n) of many ranges of rows, in a tenth of the time of one after the other."""
     missing = [each for each in dict.fromkeys(ranges) if each not in _TABULATED]
     if len(_TABULATED) + len(missing) > MOST_CURVES:
         _TABULATED.clear()
@@ -185,7 +185,7 @@ def _curve(unique: NDArray[np.float64]) -> UniqueCurve:
 
 
 def is_hashed(inputs: InputDistribution) -> bool:
-    """Return whether every range of rows gets its share of hot ones."""
+    """Return whether every range of rows has its share of hot rows."""
     if isinstance(inputs, ReuseHistogram):
         return not inputs.range_lookups
     return not (isinstance(inputs, Zipf) and inputs.hot_rows_first)
@@ -207,7 +207,7 @@ def lookup_share(
 def _range_share(
     shares: tuple[float, ...], num_embeddings: int, first_row: int, num_rows: int
 ) -> float:
-    """Return what a range of rows has of a quantity spread evenly inside equal ranges."""
+    """Return a range of rows' share of a quantity that is spread evenly inside equal ranges."""
     until = np.concatenate(([0.0], np.cumsum(shares)))
     at = np.array([first_row, first_row + num_rows]) * (len(shares) / num_embeddings)
     low, high = np.interp(at, np.arange(len(until)), until)
@@ -215,7 +215,7 @@ def _range_share(
 
 
 def resolved(inputs: InputDistribution, num_embeddings: int) -> Zipf | ReuseHistogram:
-    """Return the law that a unique fraction stands for; others as they are."""
+    """Return the law to compute with: of a unique fraction the Zipf law, others unchanged."""
     return _fitted_zipf(inputs, num_embeddings) if isinstance(inputs, UniqueFraction) else inputs
 
 
@@ -245,7 +245,7 @@ class CountedRows:
 def counted_rows(
     law: ReuseHistogram, num_embeddings: int, first_row: int, num_rows: int
 ) -> CountedRows:
-    """Return the hits of the distinct rows in a range of rows, as the counted batch had them.
+    """Return the hits of the distinct rows in a range of rows, as in the counted batch.
 
     A range with q of the lookups and r of the distinct rows has other hits per row than the whole
     table; its rows' hits beyond the first are scaled to that mean, c' = 1 + (c - 1) x.
@@ -264,7 +264,7 @@ def counted_rows(
 
 @lru_cache(maxsize=65536)
 def _spread_hits(law: ReuseHistogram) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return shares and hits of classes: every bin as up to eight counts."""
+    """Return shares of rows and their hits: every bin as up to eight classes."""
     total = sum(law.row_shares)
     bins = [_spread_bin(bin_, mean) for bin_, mean in enumerate(law.bin_means())]
     shares = [part * (share / total) for share, (part, _) in zip(law.row_shares, bins, strict=True)]
@@ -273,9 +273,9 @@ def _spread_hits(law: ReuseHistogram) -> tuple[NDArray[np.float64], NDArray[np.f
 
 @lru_cache(maxsize=65536)
 def _spread_bin(bin_: int, mean: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return up to eight counts of a bin and their shares, k as common as k ** -a.
+    """Return up to eight counts of hits in a bin, and their shares, k as common as k ** -a.
 
-    The exponent a is the one that gives the bin its mean hits; about 1 if they were not counted.
+    The exponent a gives the bin its mean hits; it is about 1 if they were not counted.
     """
     low, high = _bin_edges(bin_)
     counts = np.unique(np.round(np.linspace(low, high, 8)))
@@ -292,7 +292,7 @@ def _spread_bin(bin_: int, mean: float) -> tuple[NDArray[np.float64], NDArray[np
 def _counted_unique(
     counted: CountedRows, batches: NDArray[np.float64], num_rows: int
 ) -> NDArray[np.float64]:
-    """U of a counted batch: thinned below its size, extrapolated above it.
+    """Return U(n) of a counted batch: thinned below its size, extrapolated above it.
 
     A row hit c times is still seen in a share f of the batch with probability 1 - (1 - f) ** c.
     Above, the number of rows hit once, N1, says how fast new ones appear (Good 1953). From there U
@@ -326,7 +326,7 @@ def histogram_of(counts: Hits) -> tuple[float, ...]:
 
 
 def mean_hits_of(counts: Hits) -> tuple[float, ...]:
-    """Return the mean hits of every bin of ``histogram_of``; a bin without rows says its least."""
+    """Return the mean hits of every bin of ``histogram_of``; an empty bin has its least hits."""
     hits, bins = _hits_and_bins(counts)
     if not len(hits):
         return (1.0,)

@@ -1,4 +1,4 @@
-"""What a batch counts: how many rows are hit once, twice, 3-4 times, ..., and how ranks share it.
+"""Reuse in a batch: how many rows are hit once, twice, 3-4 times and so on.
 
 The reuse factors of the paper: the histogram, over power-of-two bins, of how often every distinct
 row is hit in ONE batch. It follows from any input distribution for any batch size and range of
@@ -87,7 +87,7 @@ def reuse_rows(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZipfFit:
-    """The Zipf law nearest to a counted batch, and how near it is."""
+    """The Zipf law nearest to counted batches, and its errors."""
 
     exponent: float
     standard_error: float
@@ -137,7 +137,7 @@ def fitted_zipf(
 
 
 def _maximum(likelihood: Callable[[float], float]) -> tuple[float, float]:
-    """Return the likeliest exponent, sought around the best of a grid, and its standard error."""
+    """Return the likeliest exponent, near the best of a grid, and its standard error."""
     from scipy.optimize import minimize_scalar
 
     grid = [0.1 * step for step in range(round(10 * _MAX_EXPONENT) + 1)]
@@ -155,7 +155,7 @@ def _maximum(likelihood: Callable[[float], float]) -> tuple[float, float]:
 def _longer_batch(
     law: ReuseHistogram, num_embeddings: int, num_lookups: float, part: tuple[int, int]
 ) -> NDArray[np.float64]:
-    """Return rows per bin of a batch longer than the one that was counted."""
+    """Return rows per bin of a batch longer than the counted one."""
     first_row, rows = part
     counted = np.array(reuse_rows(law, num_embeddings, law.num_lookups, first_row, rows))
     zipf = resolved(

@@ -50,7 +50,7 @@ class UniqueCurves:
 
     @classmethod
     def of(cls, curves: Sequence["UniqueCurve"]) -> "UniqueCurves":
-        """Return the curves of some shards; those that differ by their share only are one."""
+        """Return the curves of some shards, curves that differ by their share alone only once."""
         places: dict[int, int] = {}
         different: list[Array] = []
         which = []
@@ -98,7 +98,7 @@ class UniqueCurves:
         return np.where(missed > 0, np.maximum(missed, num_lookups * self._slope(until)), 0.0)
 
     def _slope(self, num_lookups: Array) -> Array:
-        """Return U', the share of lookups that hit a row for the first time after so many."""
+        """Return U', the share of lookups that hit a new row after so many."""
         step = np.where(num_lookups > 0, 0.01 * num_lookups, 1.0)
         slope: Array = (self.unique_rows(num_lookups + step) - self.unique_rows(num_lookups)) / step
         return slope
@@ -126,7 +126,7 @@ class UniqueCurves:
         return np.where(never, np.inf, begin + along * (end - begin))
 
     def _after(self, rows: Array) -> NDArray[np.intp]:
-        """Return the first point of every curve that is above so many rows, by bisection."""
+        """Return the first point of every curve that is above so many rows."""
         low = np.ones(len(rows), dtype=np.intp)
         high = np.full(len(rows), len(_FROM_ZERO))
         while (low < high).any():
@@ -143,9 +143,9 @@ class UniqueCurve:
     """U(n) of a table, or of a range of its rows; n counts the whole table's lookups."""
 
     unique: Array
-    """As ``UniqueCurves`` has it, shape (178,)."""
+    """Expected distinct rows at 0 and on the grid, shape (178,)."""
     share: float = 1.0
-    """Share of these rows that is meant."""
+    """Share of these rows that the range has."""
 
     @cached_property
     def _alone(self) -> UniqueCurves:

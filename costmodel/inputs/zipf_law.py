@@ -1,4 +1,4 @@
-"""Distinct rows under Zipf laws: of many tables, or ranges of their rows, at once."""
+"""Distinct rows under Zipf laws, of many tables or ranges of rows at once."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -9,18 +9,18 @@ from costmodel.base.arrays import Array
 from costmodel.inputs.unique_curves import GRID
 
 SINGLES = 64
-"""Ranks that are classes of their own."""
+"""Number of ranks that are classes of their own."""
 _FINE, _COARSE = np.arange(SINGLES + 1.0), np.floor(np.exp2(np.arange(6.0, 48.0, 0.125)))
 _EDGES: Array = np.concatenate((_FINE, _COARSE[_COARSE > SINGLES]))
 PER_OCTAVE = 4
-"""Points of the grid."""
+"""Points of the grid in an octave."""
 AT_ONCE = 32
-"""Laws whose classes are in the cache of a processor together."""
+"""Number of laws computed together, whose classes fit in a processor's cache."""
 LIKELIEST = 1 - 1e-12
 
 
 class ZipfRange(NamedTuple):
-    """A law, and the rows of a table that are meant."""
+    """A Zipf law over a table's rows, and a range of these rows."""
 
     exponent: float
     num_embeddings: int
@@ -47,7 +47,7 @@ def zipf_unique(law: ZipfRange, num_lookups: float) -> float:
 
 
 def tabulated(laws: Sequence[ZipfRange]) -> Array:
-    """Return the same at every n of ``GRID``, shape (laws, points).
+    """Return the distinct rows of each law at every n of ``GRID``, shape (laws, points).
 
     A row is hit by twice as many lookups with the probability h (2 - h), if h is that of being hit.
     """
@@ -62,7 +62,7 @@ def tabulated(laws: Sequence[ZipfRange]) -> Array:
 
 
 def _by_octave(laws: Sequence[ZipfRange]) -> Iterator[Array]:
-    """Yield the distinct rows at the points of one octave after the other."""
+    """Yield the distinct rows at the points of each octave."""
     rows, mass = _classes(laws)
     chance = np.divide(mass, rows, out=np.ones_like(mass), where=rows > 0)
     log_missed = np.log1p(-np.minimum(chance, LIKELIEST))
@@ -73,7 +73,7 @@ def _by_octave(laws: Sequence[ZipfRange]) -> Iterator[Array]:
 
 
 def _classes(laws: Sequence[ZipfRange]) -> tuple[Array, Array]:
-    """Return rows and mass of the classes of some laws, shape (laws, classes); of many, none."""
+    """Return rows and mass of the classes of some laws, shape (laws, classes), padded with 0."""
     exponent, length, first, number = (np.array(each)[:, None] for each in zip(*laws, strict=True))
     edges = np.append(_EDGES[: np.searchsorted(_EDGES, length.max())], np.inf)
     part = np.clip(edges, first, first + number)
@@ -83,7 +83,7 @@ def _classes(laws: Sequence[ZipfRange]) -> tuple[Array, Array]:
 
 
 def _mass(edges: Array, exponent: Array) -> Array:
-    """Return the mass between edges, but for a factor."""
+    """Return the probability mass between edges, up to a factor."""
     coarse = np.diff(_power_integral(edges[:, SINGLES:] + 0.5, exponent))
     ranks = edges[:, : SINGLES + 1]
     return np.concatenate((np.diff(ranks) * (ranks[:, :-1] + 1.0) ** -exponent, coarse), axis=1)

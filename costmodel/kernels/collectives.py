@@ -90,7 +90,7 @@ class CollectiveForm:
     """Seconds per byte."""
     curve: CollectiveCurve | None = None
     optional: bool = False
-    """Whether it takes place only where there are bytes; else an empty message has a latency."""
+    """Whether it takes place only if there are bytes; else an empty message takes its latency."""
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -205,7 +205,7 @@ def collective_estimate(
 
 
 def _scaled_source(op: CollectiveOp, group: RankGroup, hardware: HardwareProfile) -> Source:
-    """Return what a collective of a group that was not measured rests on: a link, or curves."""
+    """Return the source of the time of a group that was not measured: a link, or curves."""
     if group.num_nodes > 1:
         return hardware.kind("inter_node.bandwidth")
     if any(curve.op is op and curve.num_nodes == 1 for curve in hardware.curves):

@@ -18,12 +18,11 @@ TILES = ((128, 256), (256, 128), (128, 128), (64, 64), (16, 64), (64, 16))
 _KIND_OF_TILE = (0, 0, 1, 2, 3, 3)
 """Which entry of ``GemmEfficiency.tile_efficiency`` a tile has: equal areas are equal."""
 SPLITS = (1, 2, 4, 8, 16, 32)
-"""Into how many slices k is cut when there are too few tiles to fill the GPU."""
+"""Numbers of slices into which k is cut when there are too few tiles to fill the GPU."""
 _DEPTH = 32
 """k is padded to the depth of one main-loop iteration."""
 _CORE_DEPTH = 8
-"""The same of a CPU's core. The median error on held-out products of bench/results/cpu_profile.yaml
-is 10% so, 17% with a GPU's depth, 13% with none."""
+"""The same of a CPU's core."""
 BATCHED_TILES = (*zip(TILES, _KIND_OF_TILE, strict=True), ((32, 128), 2), ((128, 32), 2))
 """Tiles of batched products, with their kinds: cuBLAS has 32 x 128 besides (volta_sgemm_32x128 in
 v100_dlrm_kernels.csv), of the area of 64 x 64."""
@@ -144,7 +143,7 @@ def at_alignment(constants: GemmEfficiency, alignment_bytes: int) -> GemmEfficie
 def _rough_time(
     shape: _Shape, data_type: DataType, constants: GemmEfficiency, gpu: Gpu
 ) -> NDArray[np.float64]:
-    """Return times without their correction, of constants that are those of the alignment."""
+    """Return times before their correction, with the constants of the products' alignment."""
     math = _math_time(shape, constants, gpu)
     memory = _memory_time(_bytes(shape, data_type), constants, gpu)
     both: NDArray[np.float64] = math + memory if gpu.is_core else np.maximum(math, memory)

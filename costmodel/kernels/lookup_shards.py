@@ -1,4 +1,4 @@
-"""Shards of tables as a lookup kernel sees them: one by one, and many at once as arrays."""
+"""Shards of tables as a lookup kernel sees them, one by one, and many at once as arrays."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ SECTOR_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupShard:
-    """What a TBE kernel needs to know about one shard of a table."""
+    """Properties of one shard of a table that its lookup's time depends on."""
 
     table: EmbeddingTable
     first_row: int

@@ -1,4 +1,4 @@
-"""What the lookup of shards moves: bytes, ids and distinct rows, of many shards at once.
+"""Bytes, ids and distinct rows that the lookup of shards moves, of many shards at once.
 
 HBM sees every distinct row the L2 cannot keep (``UniqueCurves.cold_misses``), ids, offsets and
 outputs; backward reads and writes every distinct row with its optimizer state. It reads an output's
@@ -6,7 +6,7 @@ gradient for every id, ordered by row: from HBM again where the gradients of one
 them, do not fit in the L2. On chip a row takes the lanes of a warp that its columns need, and a
 cache line at least. Host memory is cached by the L1 of a multiprocessor only.
 
-``kernels.embedding`` says how long that takes.
+``kernels.embedding`` turns them into times.
 """
 
 from typing import NamedTuple
@@ -30,7 +30,7 @@ BAG_START_ROWS = 5.0
 """What a warp reads before the first row of its bag, in rows: offsets, the table's place and width,
 ids. Fitted with ``ROW_GATHER_TIME``."""
 CORE_ROW_TIME: Seconds = 150e-9
-"""The same on a CPU's core, which has several loads in flight, and nothing to read before."""
+"""Seconds per row of a bag on a CPU's core, which has several loads in flight."""
 LINE_BYTES = 128
 """A row takes at least one cache line on chip."""
 WARP_COLUMNS = 128
@@ -72,7 +72,10 @@ lxu_cache.cu. Not fitted: of an H100's 3.36 ms for 1.05 M ids, misses and rows g
 
 
 class Caches(NamedTuple):
-    """What of a device decides how much its kernels move; defaults are those of a CPU's core."""
+    """Properties of a device that decide how much its kernels move.
+
+    The defaults are a CPU core's.
+    """
 
     l2_bytes: Bytes
     l1_bytes: Bytes = 0.0
@@ -84,9 +87,9 @@ class Caches(NamedTuple):
     """``WARP_BYTES`` of a GPU. 0: a core, which has no warps; its gradients count once, as they did
     when its rates were fitted."""
     row_time: Seconds = CORE_ROW_TIME
-    """What a row of the longest bag takes."""
+    """Seconds per row of the longest bag."""
     start_rows: float = 0.0
-    """What is read before a bag's first row, in rows."""
+    """Time before a bag's first row, in rows."""
 
 
 def gpu_caches(gpu: Gpu) -> Caches:
@@ -183,7 +186,7 @@ def shard_traffic(
 
 
 def _state_bytes(shards: LookupShards, optimizer: Optimizer) -> tuple[Array, Array]:
-    """Return bytes of a row's optimizer state: what it takes anyhow, and what each column does."""
+    """Return bytes of a row's optimizer state: independent of its columns, and per column."""
     used = [own or optimizer for own in shards.optimizer.tolist()]
     known = {each: each.state_bytes_per_row(0) for each in set(used)}
     more = {each: each.state_bytes_per_row(1) - once for each, once in known.items()}
@@ -206,7 +209,7 @@ def _update_weights(once: Array, per_column: Array, caches: Caches) -> Array | f
 
 
 class _Rows(NamedTuple):
-    """Distinct rows of a batch, reads of rows that miss the L2, and bytes of state beside each."""
+    """Distinct rows of a batch, their reads that miss the L2, and bytes of state beside each."""
 
     unique: Array
     misses: Array
@@ -216,12 +219,12 @@ class _Rows(NamedTuple):
 
 
 class _Moved(NamedTuple):
-    """What a kernel other than ``fused`` moves."""
+    """Bytes that a kernel other than ``fused`` moves."""
 
     update: Array
     """Bytes of HBM in backward."""
     read: float = 1.0
-    """Times the bytes of rows that ``fused`` reads in forward."""
+    """Factor on the bytes of rows that ``fused`` reads in forward."""
     read_more: Array | float = 0.0
     host_read: Array | float = 0.0
     host_update: Array | float = 0.0
@@ -235,7 +238,7 @@ class _Moved(NamedTuple):
 
 
 def _uvm(shards: LookupShards, rows: _Rows, caches: Caches) -> _Moved:
-    """Return what is moved where weights and their state are in host memory."""
+    """Return the bytes moved if weights and their state are in host memory."""
     return _Moved(
         read=0.0,
         update=2.0 * rows.unique * rows.per_row,
@@ -273,7 +276,7 @@ class _Fetched(NamedTuple):
     rows: Array
     """In HBM, for the rows that come and those that go back."""
     bookkeeping: Array
-    """In HBM, to find out which."""
+    """In HBM, to find out which rows."""
 
 
 def _fetched(shards: LookupShards, inserted: Array, unique: Array, caches: Caches) -> _Fetched:
@@ -294,10 +297,10 @@ def _fetches_ahead(shards: LookupShards) -> Mask:
 
 
 def fetch_times(shards: LookupShards, caches: Caches, rates: LookupRates) -> Array:
-    """Return seconds in which rows come into UVM caches where that is apart from lookups.
+    """Return the seconds in which rows come into UVM caches apart from lookups; else 0.
 
-    Of the host's link and of HBM, one after the other as in a lookup that does both; they add up
-    over the shards of a rank.
+    They are of the host's link and of HBM, one after the other as in a lookup that does both; they
+    add up over the shards of a rank.
     """
     seconds = np.zeros(len(shards.num_rows))
     cached = shards.kernel == KERNELS[ComputeKernel.FUSED_UVM_CACHING]
@@ -313,7 +316,7 @@ def fetch_times(shards: LookupShards, caches: Caches, rates: LookupRates) -> Arr
 
 
 def _dense(shards: LookupShards, rows: _Rows, caches: Caches) -> _Moved:
-    """Return what a gradient of the weights' type takes: zeros, then the rows that were hit.
+    """Return the bytes of a gradient of the weights' type: zeros, then the rows that were hit.
 
     A core adds every id's gradient to its row, and sorts nothing.
     """
@@ -361,7 +364,7 @@ def _cache_rows(shards: LookupShards) -> tuple[Array, Array, Array]:
 
 
 def _on_chip_row_bytes(shards: LookupShards, caches: Caches) -> Array:
-    """Return what a row takes of the rate at which a device gathers on chip.
+    """Return the bytes of a row at the rate at which a device gathers on chip.
 
     A warp serves a bag with the lanes its columns need: 8 or 16 of them read up to 32 and 64
     columns, all 32 of them ``WARP_COLUMNS`` at a time.
@@ -376,7 +379,7 @@ def _on_chip_row_bytes(shards: LookupShards, caches: Caches) -> Array:
 
 
 def _on_chip_bag_bytes(shards: LookupShards, caches: Caches) -> Array:
-    """Return what a bag takes of the same rate beside its rows."""
+    """Return the bytes of a bag, beside its rows, at the same rate."""
     return np.where(_is_small(shards) & (caches.warp_bytes > 0), SMALL_BAG_BYTES, 0.0)
 
 

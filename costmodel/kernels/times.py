@@ -45,7 +45,7 @@ class Correction:
         self.knots, self.count = knots, knots.shape[0]
 
     def corrected(self, seconds: float) -> float:
-        """Return what ``TimeCorrection.corrected`` makes of a time."""
+        """Return a corrected time, as ``TimeCorrection.corrected``."""
         if self.count == 0:
             return seconds
         last = self.count - 1
@@ -131,7 +131,7 @@ class LookupTimes:
         return rates.forward_correction.corrected(rough) + host
 
     def _gather_seconds(self, row: int, first: int) -> float:
-        """Return what gathering rows takes by the roofline, but for those from host memory."""
+        """Return the roofline's seconds of gathering rows, without those from host memory."""
         rates = self.rates
         hbm = self.traffic[row, first + FORWARD_HBM] / rates.lookup_bandwidth
         on_chip = self.traffic[row, first + FORWARD_L2] / rates.gather_bandwidth
@@ -143,7 +143,7 @@ class LookupTimes:
         return busy + rows + ids
 
     def idle_turns(self, row: int, first: int) -> float:
-        """Return the turns in which warps have nothing of narrower rows than a launch's widest."""
+        """Return the turns in which warps of narrower rows than a launch's widest are idle."""
         widest, lookups = self.traffic[row, first + WIDEST], self.traffic[row, first + LOOKUPS]
         return max(0.0, widest * lookups - self.traffic[row, first + TURNS])
 

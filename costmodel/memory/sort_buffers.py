@@ -1,4 +1,4 @@
-"""What FBGEMM's backward needs to sort a table's ids by row, and for weights that go with them."""
+"""Buffers of FBGEMM's backward for sorting a table's ids by row, with weights of ids."""
 
 from costmodel.base.units import Bytes
 from costmodel.domain.hardware import Device, Topology
@@ -20,7 +20,7 @@ WEIGHT_GRADIENT_BYTES_PER_ID = 4
 def sort_bytes(
     topology: Topology, table: EmbeddingTable, sharding_type: ShardingType, kernel: ComputeKernel
 ) -> Bytes:
-    """Return what the backward's sort takes for an id of a table, and its weight's gradient."""
+    """Return bytes of the backward's sort, and the weight's gradient, for an id of a table."""
     on_cpu = topology.hardware.device is Device.CPU
     if on_cpu and kernel is ComputeKernel.DENSE:
         return WEIGHT_GRADIENT_BYTES_PER_ID * float(table.weighted)
@@ -30,16 +30,16 @@ def sort_bytes(
 
 
 def at_hand_bytes(topology: Topology, kernel: ComputeKernel, sort: Bytes) -> Bytes:
-    """Return what a rank needs besides while it sorts the ids of one table.
+    """Return the further bytes for an id of the one table that a CPU is sorting.
 
-    A GPU sorts the tables of a lookup together: all that takes is in ``sort_bytes``.
+    A GPU sorts the tables of a lookup together: all of it is in ``sort_bytes``.
     """
     one_by_one = topology.hardware.device is Device.CPU and kernel is not ComputeKernel.DENSE
     return sort if one_by_one else 0.0
 
 
 def most_at_hand_bytes(workload: Workload, topology: Topology) -> Bytes:
-    """Return the most that a rank needs so under any plan, of all tables."""
+    """Return the largest such bytes of a rank under any plan, over all tables."""
     samples = float(workload.local_batch_size * topology.world_size)
     whole, kernel = ShardingType.TABLE_WISE, ComputeKernel.FUSED
     ids = (

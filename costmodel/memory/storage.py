@@ -93,7 +93,7 @@ _CACHING = ComputeKernel.FUSED_UVM_CACHING
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardBytes:
-    """What shards take: one number each, or an array over shards."""
+    """Bytes of shards: one number each, or an array over shards."""
 
     weights: "Numbers"
     optimizer_state: "Numbers"
@@ -105,7 +105,8 @@ class ShardBytes:
     stashed: "Numbers"
     """The part of ``weights`` that is not in HBM during the dense part."""
     at_hand: "Numbers"
-    """More while a CPU sorts this shard's ids: a rank needs it for one shard; not in ``total``."""
+    """Further bytes while a CPU sorts this shard's ids: a rank needs them for one shard; not in
+    ``total``."""
 
     @property
     def total(self) -> "Numbers":
@@ -115,7 +116,7 @@ class ShardBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableReads:
-    """What a batch reads of a table per sample, or arrays over tables."""
+    """Ids and lengths of a table that a batch reads per sample, or arrays over tables."""
 
     pooling_factor: "Numbers"
     num_bags: "Numbers"
@@ -123,7 +124,7 @@ class TableReads:
 
     @classmethod
     def of(cls, table: EmbeddingTable) -> "TableReads":
-        """Return what it reads of one table."""
+        """Return the reads of one table."""
         return cls(
             pooling_factor=table.pooling_factor,
             num_bags=table.num_bags,
@@ -133,14 +134,14 @@ class TableReads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFactors:
-    """What the bytes of a table's shards depend on besides their rows, columns and p.
+    """Factors of the bytes of a table's shards, besides their rows, columns and p.
 
-    One number each, or an array over shards.
+    They are one number each, or an array over shards.
     """
 
     element_bytes: "Numbers"
     scale_bytes: "Numbers"
-    """With each row's elements."""
+    """Bytes of scale and offset with each row's elements."""
     cache_columns: "Numbers"
     """Columns that a row has at least in HBM."""
     hbm_share: "Numbers"
@@ -149,28 +150,28 @@ class ShardFactors:
     stashed_share: "Numbers"
     """1 where weights leave HBM for the dense part."""
     row_bytes: "Numbers"
-    """Cache bookkeeping for each row."""
+    """Bytes of cache bookkeeping for each row."""
     state_element_bytes: "Numbers"
     state_row_bytes: "Numbers"
     state_host_share: "Numbers"
     """Share of the per-element state in host memory."""
     gradient_copies: "Numbers"
     sort_bytes: "Numbers"
-    """Sort of all the table's ids."""
+    """Bytes of sorting all the table's ids."""
     at_hand_bytes: "Numbers"
-    """More while they are sorted."""
+    """Further bytes while they are sorted."""
     id_bytes: "Numbers"
-    """All the table's ids, every batch in flight."""
+    """Bytes of all the table's ids, every batch in flight."""
     length_bytes: "Numbers"
     column_output_bytes: "Numbers"
-    """Outputs for each column, buffers included."""
+    """Bytes of outputs for each column, buffers included."""
     column_exchange_bytes: "Numbers"
-    """Those of them that are not held while the lookup's backward runs."""
+    """Part of these bytes that is not held while the lookup's backward runs."""
     unpooled: "Numbers"
     """1 where outputs are spread over row shards as ids are."""
 
     def taken(self, places: "NDArray[np.intp]") -> "ShardFactors":
-        """Return those of other shards: the ones at these places of the arrays."""
+        """Return the factors of the shards at some places of the arrays."""
         arrays: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         return ShardFactors(**{name: array[places] for name, array in arrays.items()})
 
@@ -178,7 +179,7 @@ class ShardFactors:
 def shard_bytes(
     factors: ShardFactors, num_rows: "Numbers", num_columns: "Numbers", share: "Numbers"
 ) -> ShardBytes:
-    """Bytes of shards from their rows, columns and share of the table's ids.
+    """Return bytes of shards from their rows, columns and share of the table's ids.
 
     The module's docstring has the equations. Shards without rows take nothing.
     """
@@ -219,7 +220,7 @@ def shard_factors(
     cache_load_factor: "Numbers | None" = None,
     reads: TableReads | None = None,
 ) -> ShardFactors:
-    """Return what is the same for all shards of a table that is sharded in this way.
+    """Return the factors that are the same for all shards of a table sharded in one way.
 
     With ``reads``, arrays for tables that differ from this one in these numbers alone.
     """
@@ -269,7 +270,7 @@ def shard_factors(
 def output_copies(
     workload: Workload, topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
 ) -> float:
-    """Return how many times a rank holds the outputs of its shards for all samples, at the peak.
+    """Return how many times a rank holds its shards' outputs for all samples, at the peak.
 
     Once in a reduce-scatter, which reads the lookup's output and whose gradients are gathered into
     the tensor that the backward reads; twice in an all-to-all, which has a send buffer. Clamping
@@ -312,7 +313,7 @@ def _updated_copies(
 
 
 def _divisor_bytes(workload: Workload, table: EmbeddingTable, sharding_type: ShardingType) -> Bytes:
-    """Return bytes of the divisors of a bag's column for mean pooling over row shards, FP32.
+    """Return bytes, per column of a bag, of the divisors of mean pooling over row shards, FP32.
 
     One for every sample of the rank, of two batches (torchrec 1.9.2, embeddingbag.py 2670-2680).
     """
@@ -380,12 +381,12 @@ def plan_shard_bytes(workload: Workload, topology: Topology, plan: ShardingPlan)
 
 
 def local_batch_bytes(workload: Workload) -> Bytes:
-    """Bytes of the inputs of a rank's own batch, before distribution, for each batch in flight.
+    """Return bytes of a rank's own inputs, before distribution, of all batches in flight.
 
-    Ids, lengths and weights of all features, dense inputs and labels. TrainPipelineSparseDist
-    holds the batch it trains to the end, has distributed the next one and copied that after it
-    before forward (torchrec 1.9.2, train_pipelines.py 900-905, 935). TrainPipelineBase holds two.
-    Plain DLRM has no distribution, its ids come to the rank that owns the table.
+    Ids, lengths and weights of all features, dense inputs and labels. TrainPipelineSparseDist holds
+    the batch it trains to the end, has distributed the next one and copied that after it before
+    forward (torchrec 1.9.2, train_pipelines.py 900-905, 935). TrainPipelineBase holds two. Plain
+    DLRM has no distribution, its ids come to the rank that owns the table.
     """
     dense = 4.0 * (workload.dense.num_dense_features + 1)
     batches = {Pipeline.NONE: 2, Pipeline.DLRM: 1}.get(workload.pipeline, 3)
@@ -405,7 +406,7 @@ def _local_id_bytes(workload: Workload) -> Bytes:
 
 
 def fixed_bytes(workload: Workload, topology: Topology) -> tuple[Bytes, Bytes]:
-    """Bytes of the dense model, and of activations with local inputs, whatever the plan.
+    """Return bytes of the dense model, and of activations with local inputs, for any plan.
 
     Activations are those beside tables' weights: where weights are stashed, the dense part holds
     ``dense_peak_bytes`` more.
@@ -425,9 +426,10 @@ def fixed_bytes(workload: Workload, topology: Topology) -> tuple[Bytes, Bytes]:
 
 
 def dense_peak_bytes(workload: Workload, topology: Topology) -> Bytes:
-    """Bytes of activations that are held only while stashed weights are in the host's memory.
+    """Return bytes of activations held only while stashed weights are in the host's memory.
 
-    Nothing where no table's are. A rank whose stashed weights are less needs room for the rest.
+    It is 0 if no table is stashed. A rank with fewer bytes of stashed weights needs room for the
+    rest.
     """
     if not (workload.stashes_weights and _may_stash(topology)):
         return 0.0
@@ -436,14 +438,14 @@ def dense_peak_bytes(workload: Workload, topology: Topology) -> Bytes:
 
 
 def _may_stash(topology: Topology) -> bool:
-    """Tell whether weights can be stashed: those of a CPU are where they would go to."""
+    """Return whether weights can be stashed: a CPU's are in host memory already."""
     return topology.hardware.device is Device.CUDA
 
 
 def _activations_beside_weights(workload: Workload, topology: Topology) -> Bytes:
-    """Return the most that activations take at any time when all weights are in HBM.
+    """Return the largest bytes of activations at any time when all weights are in HBM.
 
-    Stashed weights are from the backward of the layer that brings them back on.
+    Stashed weights are in HBM from the backward of the layer that brings them back on.
     """
     left = workload.restore_site
     if workload.stashes_weights and _may_stash(topology):

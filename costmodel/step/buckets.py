@@ -18,12 +18,12 @@ ADD_PASSES = 3.0
 """Times that ``AccumulateGrad`` reads or writes a gradient's size where another is there."""
 
 _REDUCED_ALONE_OPS = 1.5
-"""``allreduce_`` of a group of one, 90 us where an operator of backward takes some 60 (traces of an
-H200, gpu_study_h200_2026-11-26, profiler attached)."""
+"""Operators of ``allreduce_`` in a group of one, 90 us where an operator of backward takes some 60
+(traces of an H200, gpu_study_h200_2026-11-26, profiler attached)."""
 
 
 class Accumulation(NamedTuple):
-    """What becomes of a batch's gradients of dense parameters and replicated tables."""
+    """Whether a batch's dense gradients are added to earlier ones, and all-reduced."""
 
     adds: bool = False
     """Whether they are added to those of batches before it."""

@@ -26,19 +26,22 @@ from costmodel.step.template import (
 )
 
 STREAMED = Basis(Bound.HBM_BANDWIDTH, Source.ROOFLINE)
-"""What the time of a kernel that moves memory rests on."""
+"""Basis of the time of a kernel that moves memory."""
 SENT = Basis(Bound.LINK_BANDWIDTH, Source.FITTED)
 
 
 class Mark(NamedTuple):
-    """A point that a batch passes; as something to wait for: the last one in the step before."""
+    """Points that a batch passes.
+
+    To wait for one is to wait for the last one in the step before.
+    """
 
     name: str
     group: GroupKey | None = None
 
 
 Wait: TypeAlias = Event | Mark
-"""What an operation waits for: an event of this step, or a point of the step before."""
+"""An event of this step, or a point of the step before, that an operation waits for."""
 
 
 _LAST_KERNEL = Mark("last kernel of a CPU")
@@ -99,7 +102,7 @@ class StepBuilder:
 
     @contextmanager
     def part_of(self, *groups: GroupKey, joined: tuple[GroupKey, ...] = ()) -> Iterator[None]:
-        """Leave out what follows in plans that have none of these groups, or not two of others."""
+        """Have what follows exist only in plans with one of ``groups``, and two of ``joined``."""
         before = self._owners, self._joined
         self._owners, self._joined = groups, joined
         yield
@@ -107,14 +110,14 @@ class StepBuilder:
 
     @contextmanager
     def on(self, stream: Resource) -> Iterator[None]:
-        """Issue what follows to a stream, as ``torch.cuda.stream`` does."""
+        """Issue the following operations to a stream, as ``torch.cuda.stream`` does."""
         before, self.stream = self.stream, stream
         yield
         self.stream = before
 
     @contextmanager
     def called_as(self, launch: LaunchMode) -> Iterator[None]:
-        """Issue the kernels that follow as one call, unless in eager mode.
+        """Issue the following kernels as one call, unless in eager mode.
 
         A call goes on until another kernel is issued, or another thread goes on.
 
@@ -134,15 +137,15 @@ class StepBuilder:
         self._launch = before
 
     def mark(self, mark: Mark, *ops: int) -> None:
-        """Let some operations be what has the mark from here on."""
+        """Set the operations that have passed a mark last."""
         self._marks[mark] = ops
 
     def latest(self, mark: Mark) -> tuple[Wait, ...]:
-        """Return the operations that have the mark: of this step so far, or of the step before."""
+        """Return the operations that passed a mark last, in this step or the step before."""
         return self._marks.get(mark, (mark,))
 
     def place(self, resource: str) -> str:
-        """Return where work given to a resource runs: a CPU has no streams but its core."""
+        """Return the resource that runs another one's work: a CPU has no streams but its core."""
         if not self.synchronous or resource in (*HOST_THREADS, *ProcessGroup):
             return resource
         return Resource.COMPUTE
@@ -153,7 +156,7 @@ class StepBuilder:
         return 0.0 if self.synchronous else self.hardware.host.launch_latency
 
     def last(self, resource: str) -> tuple[Event, ...]:
-        """Return the event of all work on a resource so far; none where there cannot be any."""
+        """Return the event of all work on a resource so far; empty where there cannot be any."""
         resource = self.place(resource)
         return (Issued(resource),) if resource in self._resources else ()
 
@@ -168,20 +171,20 @@ class StepBuilder:
         times: Linear | None = None,
         after: tuple[Wait, ...] = (),
     ) -> int:
-        """Add CPU time on the current thread: that many operators and launches, so many times."""
+        """Add CPU time of operators and launches on the current thread, and return its number."""
         once = num_ops * self._op_time + num_launches * self._launch_time
         seconds = once if times is None else self.linear_time(once * times)
         return self._add_host(name, NodeKind.HOST, seconds, after=after)
 
     def wait(self, name: str, after: tuple[Wait, ...], *, times: int = 1) -> int:
-        """Block the current thread until device work is done, several times one after another."""
+        """Block the current thread ``times`` times until device work is done; return the number."""
         seconds = times * self.hardware.host.sync_time
         return self._add_host(name, NodeKind.WAIT, seconds, after=after)
 
     def wait_if_any(self, name: str, after: tuple[Wait, ...]) -> int:
-        """Block until device work is done; that takes no time of its own if what follows does not.
+        """Block until device work is done, in no time if the next operation takes none.
 
-        The next operation must be the one that there is no need to wait for then.
+        The next operation must be the one that need not be waited for then.
         """
         work = Work(kind=WorkKind.ISSUE, seconds=self.hardware.host.sync_time)
         return self._add_host(name, NodeKind.WAIT, work, after=after)
@@ -204,7 +207,10 @@ class StepBuilder:
         role: Role = Role.OTHER,
         basis: Basis | None = STREAMED,
     ) -> int:
-        """Add a kernel (or a run of kernels) and the host time that issues it."""
+        """Add a kernel (or several in a row) and the host time that issues it.
+
+        Return its number.
+        """
         work = _work(seconds)
         launch = self._issue(name, self._as_called(issue), work)
         return self._add(
@@ -238,12 +244,14 @@ class StepBuilder:
         exchange: Exchange | None = None,
         basis: Basis | None = SENT,
     ) -> int:
-        """Add a collective on its group's stream; it waits for all that was issued to ``stream``.
+        """Add a collective on its group's stream, after all work of ``stream``.
+
+        Return its number.
 
         On a CPU the core, too, is busy with it: sending and receiving are copies that gloo's
-        threads make. So a rank that has other work pays for the collective there, one that has
-        none waits for it, and one that has to wait for its peers works meanwhile. The copies take
-        what the collective does on the ranks where it takes longest.
+        threads make. So a rank that has other work pays for the collective there, one that has none
+        waits for it, and one that has to wait for its peers works meanwhile. The copies take what
+        the collective does on the ranks where it takes longest.
         """
         work = _work(seconds)
         optional = work.form is not None and work.form.optional
@@ -279,7 +287,7 @@ class StepBuilder:
 
     @staticmethod
     def stream_time(num_bytes: Linear | float) -> Work:
-        """Return the duration of a memory-bound kernel; none where there are no bytes."""
+        """Return the duration of a memory-bound kernel; 0 if there are no bytes."""
         return Work(kind=WorkKind.STREAM, amount=Linear.of(num_bytes))
 
     @staticmethod
@@ -292,12 +300,12 @@ class StepBuilder:
     def exchange_time(
         self, op: CollectiveOp, num_bytes: Linear, group: ProcessGroup, *, optional: bool = False
     ) -> Work:
-        """Return the duration of a collective: uneven messages count as the largest of its group.
+        """Return a collective's duration: uneven messages count as the largest of its group.
 
-        Where it is optional, plans without bytes for it do without it.
+        If it is optional, plans without bytes do without it.
 
-        Groups inside nodes have their own largest message each; the groups across nodes run side
-        by side on shared links, and all count as the largest.
+        Groups inside nodes have their own largest message each; the groups across nodes run side by
+        side on shared links, and all count as the largest.
         """
         form = collective_form(op, self.ranks(group), self.hardware)
         form = replace(form, optional=optional)
@@ -356,7 +364,7 @@ class StepBuilder:
     # -- writing ----------------------------------------------------------------------------
 
     def _as_called(self, issue: Issue) -> Issue:
-        """Return what a kernel costs the host; the first of a call has the call in it."""
+        """Return a kernel's host work; that of the first kernel of a call includes the call."""
         if self._launch is LaunchMode.EAGER:
             self._called = False
             return issue
@@ -397,7 +405,7 @@ class StepBuilder:
         return self._add(op)
 
     def _events(self, after: tuple[Wait, ...]) -> tuple[Event, ...]:
-        """Return the events among what the next operation waits for; note the marks."""
+        """Return the events that the next operation waits for, and note the marks among them."""
         if not after:
             return ()
         marks = tuple(each for each in after if isinstance(each, Mark))
@@ -416,7 +424,7 @@ class StepBuilder:
         return index
 
     def _kernel_before(self) -> tuple[Wait, ...]:
-        """Return what a thread of a CPU waits for: the kernel that was called last."""
+        """Return the kernel that was called last, for which a CPU's thread waits."""
         if not self.synchronous:
             return ()
         return (_LAST_KERNEL,) if self._last_kernel is None else self.last(Resource.COMPUTE)

@@ -1,7 +1,7 @@
-"""What if: an execution graph with other durations.
+"""Execution graphs with changed durations, for what-ifs.
 
-A change keeps every node and every edge. It says nothing about what the host or the model would
-do differently, only when the same work would be done.
+A change keeps every node and every edge. It does not model what the host or the model would do
+differently, only when the same work would be done.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Stage
 from costmodel.step.timeline import DEVICE_KINDS
 
 CollectiveTime = Callable[[Stage, Bytes, int], Seconds]
-"""Seconds of a collective of a kind, by message size and number of members."""
+"""Returns the seconds of a collective of a stage, given message bytes and number of members."""
 
 
 def scaled(graph: ExecutionGraph, chosen: Callable[[Node], bool], factor: float) -> ExecutionGraph:
@@ -48,7 +48,7 @@ def balanced(graph: ExecutionGraph) -> ExecutionGraph:
 
 
 def with_collectives(graph: ExecutionGraph, time: CollectiveTime) -> ExecutionGraph:
-    """Return a graph whose collectives take as long as a model says for their largest message."""
+    """Return a graph whose collectives take a model's time for their largest message."""
     sizes: dict[int, Bytes] = defaultdict(float)
     members: dict[int, int] = defaultdict(int)
     for node in graph.nodes:

@@ -33,14 +33,14 @@ _LOSS_BACKWARD = Issue(5.0, 4.0)
 """Its backward and those of a sum and a ``squeeze``, 350 us, where an operator takes some 60."""
 Given = ParamSpec("Given")
 Hooks: TypeAlias = Mapping[int, Callable[[], None]]
-"""What is done once the gradients of a layer's parameters are there, by the layer's number."""
+"""Functions called once the gradients of a layer's parameters are ready, by the layer's number."""
 NO_HOOKS: Hooks = MappingProxyType({})
 
 
 def _called(
     write: "Callable[Concatenate[DensePart, Given], None]",
 ) -> "Callable[Concatenate[DensePart, Given], None]":
-    """Have what a method writes issued as the workload says (``DenseModel.launch``)."""
+    """Return a method whose operations are issued as the workload says (``DenseModel.launch``)."""
 
     @wraps(write)
     def written(part: "DensePart", /, *args: Given.args, **kwargs: Given.kwargs) -> None:
@@ -52,7 +52,7 @@ def _called(
 
 @dataclass(frozen=True, slots=True)
 class DensePart:
-    """Writes the dense kernels of one step into a program."""
+    """Adds the dense kernels of one step."""
 
     builder: StepBuilder
     costs: DenseCosts
@@ -73,7 +73,7 @@ class DensePart:
 
     @_called
     def bottom_forward(self) -> None:
-        """Bottom MLP, of FP32 features."""
+        """Add the forward of the bottom MLP, with FP32 features."""
         dense = self.workload.dense
         if self.costs.bottom:
             features = self.workload.local_batch_size * dense.num_dense_features
@@ -82,7 +82,7 @@ class DensePart:
 
     @_called
     def interaction_forward(self) -> None:
-        """From the bottom MLP's output and the embeddings to the top MLP's input."""
+        """Add the interaction's forward: bottom output and embeddings to the top MLP's input."""
         interaction = InteractionKernels(self._kernels)
         if self.workload.dense.interaction is Interaction.DOT:
             interaction.dot_forward()
@@ -93,7 +93,7 @@ class DensePart:
 
     @_called
     def top_forward(self) -> None:
-        """Top MLP and loss.
+        """Add the forward of top MLP and loss.
 
         TorchRec's is a cross entropy of FP32 logits, of six kernels, and the sum of its mean; plain
         DLRM has a sigmoid before, and the loss is two kernels.
@@ -110,7 +110,10 @@ class DensePart:
 
     @_called
     def top_backward(self, gradients: GradientBuckets, hooks: Hooks = NO_HOOKS) -> None:
-        """Loss and top MLP; hooks are called after the layers of their numbers."""
+        """Add the backward of loss and top MLP.
+
+        Hooks are called after the layers of their numbers.
+        """
         kernels, batch = self._kernels, self.workload.local_batch_size
         if self.workload.pipeline is Pipeline.DLRM:
             for name in ("mean loss", "loss", "sigmoid"):
@@ -124,7 +127,7 @@ class DensePart:
 
     @_called
     def interaction_backward(self, gradients: GradientBuckets) -> None:
-        """From the top MLP's input back to the bottom MLP's output and the embeddings."""
+        """Add the interaction's backward, to bottom output and embeddings."""
         interaction = InteractionKernels(self._kernels)
         if self.workload.dense.interaction is Interaction.DOT:
             interaction.dot_backward()
@@ -137,7 +140,7 @@ class DensePart:
 
     @_called
     def bottom_backward(self, gradients: GradientBuckets) -> None:
-        """Bottom MLP; nobody needs the gradient of the dense features."""
+        """Add the backward of the bottom MLP; dense features need no gradient."""
         self._backward(self.costs.bottom, gradients, inputs_need_gradient=False)
 
     def _cast_logits(self) -> None:

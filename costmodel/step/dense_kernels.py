@@ -1,8 +1,8 @@
-"""Kernels of the dense model as PyTorch runs them: of what sizes and types, issued how.
+"""Kernels of the dense model as PyTorch runs them: sizes, types, and host work.
 
 With automatic mixed precision weights are FP32, and products half precision. Autocast converts
 every operand of a product that is FP32, and the backward of a conversion converts the gradient
-back. What is no product keeps its operands' type, or the wider one of two: features that are FP32
+back. Other operators keep their operands' type, or the wider one of two: features that are FP32
 make their concatenation FP32, and a cross layer is FP32 as its bias is.
 
 References
@@ -74,10 +74,10 @@ def gradient_sizes(layer: DenseLayer) -> tuple[Bytes, ...]:
 
 @dataclass(frozen=True)
 class DenseCosts:
-    """Sizes of a workload's dense model, and what its layers' matrix products take on a GPU.
+    """Sizes of a workload's dense model, and seconds of its layers' matrix products on a GPU.
 
-    Each is worked out when first asked for: that is half the work of writing a step, and the same
-    for all plans.
+    Each is computed when first asked for: that is half the work of writing a step, and the same for
+    all plans.
     """
 
     workload: Workload
@@ -120,17 +120,17 @@ class DenseCosts:
 
     @cached_property
     def element_bytes(self) -> Bytes:
-        """Bytes of a number that a product takes and makes."""
+        """Bytes of an element of a product's operands and result."""
         return float(self.workload.dense.precision.num_bytes)
 
     @cached_property
     def feature_bytes(self) -> Bytes:
-        """Bytes of a number of the embeddings; without mixed precision as of all others."""
+        """Bytes of an element of the embeddings; without mixed precision, of all tensors."""
         return float(self.workload.output_type.num_bytes) if self.mixed else self.element_bytes
 
     @cached_property
     def joined_bytes(self) -> Bytes:
-        """Bytes of a number of the bottom MLP's output and the embeddings side by side."""
+        """Bytes of an element of bottom output and embeddings side by side."""
         return max(self.element_bytes, self.feature_bytes)
 
     def product_estimate(self, m: int, n: int, k: int) -> Estimate:
@@ -154,7 +154,7 @@ class DenseCosts:
 
 @dataclass(frozen=True, slots=True)
 class DenseKernels:
-    """Writes single kernels of the dense model; autograd's thread writes those of its backward."""
+    """Adds single kernels of the dense model; on autograd's thread, those of its backward."""
 
     builder: StepBuilder
     costs: DenseCosts
@@ -193,7 +193,7 @@ class DenseKernels:
         issue: Issue = ONE_OP,
         times: int = 1,
     ) -> None:
-        """Write a kernel that reads and writes so many bytes, or several of that size."""
+        """Add a kernel that reads and writes some bytes, or several of that size."""
         self.builder.kernel(
             name, self.stage, times * time(num_bytes, self.costs.gpu),
             num_bytes=times * num_bytes, issue=issue,
@@ -208,13 +208,16 @@ class DenseKernels:
         issue: Issue = ONE_OP,
         transposed: bool = False,
     ) -> None:
-        """Write an elementwise kernel that is not vectorized; bytes of an element, both ways."""
+        """Add an elementwise kernel that is not vectorized.
+
+        ``element_bytes`` are both read and written.
+        """
         moved = num_elements * element_bytes
         seconds = scalar_time(num_elements, moved, self.costs.gpu, transposed=transposed)
         self.builder.kernel(name, self.stage, seconds, num_bytes=moved, issue=issue)
 
     def cast_operand(self, name: str, num_elements: float, element_bytes: Bytes) -> None:
-        """Convert what a product takes, and in backward its gradient back, if autocast has to."""
+        """Add the conversion of a product's operand or its gradient, if autocast needs it."""
         if not self.costs.mixed or element_bytes <= self.costs.element_bytes:
             return
         both = element_bytes + self.costs.element_bytes
@@ -224,7 +227,7 @@ class DenseKernels:
             self.stream(f"{name} cast", num_elements * both, issue=CAST)
 
     def cast_parameters(self, layer: DenseLayer) -> None:
-        """Convert a layer's weights for its product, and in backward their gradients back."""
+        """Add the conversion of a layer's weights, or in backward of their gradients."""
         if not self.costs.mixed:
             return
         gpu, both = self.costs.gpu, 1.0 + self.costs.element_bytes / PARAMETER_BYTES

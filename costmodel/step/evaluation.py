@@ -36,7 +36,7 @@ _HBM = {
     WorkKind.BACKWARD: Traffic.BACKWARD_HBM,
     WorkKind.WEIGHT_GRADIENT: Traffic.FORWARD_HBM,
 }
-"""Bytes of lookups: the weights' gradient gathers what the forward did."""
+"""Traffic column of the bytes of lookups; the weights' gradient gathers as the forward does."""
 
 
 def evaluated(
@@ -73,7 +73,7 @@ def evaluated(
 
 
 class _Evaluation:
-    """Evaluates the operations of a template, the last one first: an issue needs the next one."""
+    """Evaluates the operations of a template from the last one on: an issue needs the next one."""
 
     def __init__(
         self, template: Template, loads: Sequence[GroupLoad], given: Mapping[int, Array]
@@ -144,7 +144,7 @@ class _Evaluation:
         return seconds
 
     def _takes_place(self, work: Work) -> NDArray[np.bool_]:
-        """Tell on which ranks enough of a stream's lookup kernels have work."""
+        """Return on which ranks enough of a stream's lookup kernels have work."""
         counts = np.zeros(self.template.topology.world_size)
         for group, kernel in work.where:
             counts += self.loads[group].traffic[kernel][:, Traffic.LOOKUPS] > 0
@@ -173,7 +173,7 @@ class _Evaluation:
         return self._amount(op.num_bytes)
 
     def _basis(self, index: int, op: TemplateOp) -> Basis:
-        """Return what bounds a lookup where it takes longest, or the largest message."""
+        """Return the basis of a lookup where it takes longest, or of the largest message."""
         if op.exchange is not None:
             size = float(self._amount(op.work.amount).max())
             return collective_estimate(op.exchange.op, size, op.exchange.ranks, self.hardware).basis
@@ -205,6 +205,6 @@ def _value(load: GroupLoad, feature: Feature) -> Array | float:
 
 
 def _resolved(events: Sequence[Event], last: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the operations that events stand for, given the last one on each resource."""
+    """Return the operations of events, given the last one on each resource."""
     known = (last.get(each.resource) if isinstance(each, Issued) else each for each in events)
     return tuple(each for each in known if each is not None)

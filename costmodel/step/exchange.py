@@ -1,4 +1,4 @@
-"""What input distribution and output exchange share: a stream kernel, a collective, a name."""
+"""Stream kernels and collectives that input distribution and output exchange share."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ STAGE_OF = {
 
 
 def label(group: GroupFormulas) -> str:
-    """Name a group in timelines: its sharding type, and its module where that is not pooled."""
+    """Return a group's name in timelines: its sharding type, and module unless pooled."""
     kind = "" if group.key.pooled else "unpooled "
     return f"{kind}{'weighted ' if group.key.weighted else ''}{group.key.sharding_type}"
 
@@ -35,9 +35,9 @@ def add_collective(  # noqa: PLR0913 -- three have defaults
     after: tuple[Wait, ...] = (),
     optional: bool = False,
 ) -> int:
-    """Start a collective; it waits for the current stream, and for ``after``.
+    """Add a collective after the current stream and ``after``; return its number.
 
-    ``optional``: only in plans that have bytes for it.
+    With ``optional``, only in plans that have bytes for it.
     """
     seconds = builder.exchange_time(op, size, group, optional=optional)
     return builder.collective(
@@ -59,9 +59,9 @@ def add_stream(  # noqa: PLR0913 -- all but three have defaults
     where: tuple[tuple[GroupKey, KernelKey], ...] = (),
     least: int = 1,
 ) -> int:
-    """Add a kernel bound by a share of the bandwidth; nothing where there are no bytes.
+    """Add a kernel bound by a share of the bandwidth; none if there are no bytes.
 
-    ``where``: only on ranks on which so many of these lookup kernels have work.
+    It takes place only on ranks on which ``least`` of the lookup kernels ``where`` have work.
     """
     seconds = builder.stream_time(num_bytes / efficiency)
     if where:

@@ -16,7 +16,7 @@ from costmodel.step.program import Program
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramGraph(ExecutionGraph):
-    """A program's graph, its nodes made when they are looked at: few of many ranks' ever are."""
+    """A program's graph, whose nodes are made when asked for: most never are."""
 
     program: Program
 
@@ -81,9 +81,9 @@ class ProgramNodes(Sequence[Node]):
 
 
 def rows_before(program: Program, row: int) -> list[int]:
-    """Return what an operation comes after, but for its launch and its resource's queue.
+    """Return the operations that one comes after, without its launch and its resource's queue.
 
-    Operations are numbered through all steps here; the first step has none before it.
+    Operations are numbered through all steps; the first step has none before it.
     """
     number = row % len(program.ops)
     op, base = program.ops[number], row - number

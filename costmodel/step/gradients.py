@@ -30,13 +30,13 @@ Exchanges: TypeAlias = dict[GroupKey, int]
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """Writes the embeddings' backward of one step into a program."""
+    """Adds the embeddings' backward of one step."""
 
     kernels: GroupKernels
 
     @property
     def builder(self) -> StepBuilder:
-        """What it is written with."""
+        """The step's builder."""
         return self.kernels.builder
 
     @property
@@ -71,10 +71,10 @@ class Gradients:
         return sent
 
     def _separate(self, group: GroupFormulas) -> None:
-        """Copy a group's part of a gradient that others share.
+        """Add a copy of a group's part of a gradient that others share.
 
-        On a CPU the kernel that orders column shards reads it as it is; on a GPU it wants it in
-        one piece (FBGEMM, permute_pooled_embedding_ops_split.cu 86-89).
+        On a CPU the kernel that orders column shards reads it as it is; on a GPU it wants it in one
+        piece (FBGEMM, permute_pooled_embedding_ops_split.cu 86-89).
         """
         keys = self.kernels.joined(group)
         ordered = group.key.sharding_type.splits_columns and self.builder.synchronous
@@ -84,7 +84,7 @@ class Gradients:
                 self.kernels.copy(group, "separate gradients", moved, stage=_STAGE)
 
     def _join_rows(self, group: GroupFormulas) -> None:
-        """Put the gradients of a collection's features together, and in the order they came.
+        """Add the concatenation of the gradients of a collection's features, in their order.
 
         Rows that came from row shards were selected by index: their gradients are added to zeros.
         """
@@ -113,7 +113,10 @@ class Gradients:
         self.kernels.encode(group, codec, "encode gradients", local, stage=_STAGE)
 
     def _send(self, group: GroupFormulas) -> int:
-        """Start the collective of a group's gradients; of a hierarchical one, across nodes."""
+        """Start the collective of a group's gradients (hierarchical: across nodes).
+
+        Return its number.
+        """
         outputs = self.kernels.outputs
         op = outputs.last_op(group)
         codec = outputs.codec(op, backward=True)
@@ -130,10 +133,10 @@ class Gradients:
         return self.kernels.collective(group, "gradients", CollectiveOp.ALL_TO_ALL, size)
 
     def backward(self, after: Exchanges, accumulation: Accumulation = ALONE) -> tuple[int, ...]:
-        """Fused backward and update of every group, each when its own gradients are there.
+        """Add every group's fused backward and update, and return the all-reduces.
 
-        Replicated tables wait for nothing, and are all-reduced as buckets fill. Returns the
-        all-reduces.
+        Each begins when its own gradients are there. Replicated tables wait for nothing, and are
+        all-reduced as buckets fill.
         """
         reduced: list[int] = []
         for group in reversed(self.kernels.groups):
@@ -149,12 +152,15 @@ class Gradients:
         return tuple(reduced)
 
     def _replicas(self, group: GroupFormulas, accumulation: Accumulation) -> ReplicaBuckets | None:
-        """Return what sums a group's gradients over the ranks, where all ranks have its tables."""
+        """Return the buckets that sum a replicated group's gradients over ranks.
+
+        None for others.
+        """
         replicated = group.key.sharding_type is ShardingType.DATA_PARALLEL
         return ReplicaBuckets(self.kernels, group, accumulation) if replicated else None
 
     def _receive(self, group: GroupFormulas, after: tuple[Wait, ...]) -> tuple[Wait, ...]:
-        """Wait for a group's gradients and scale them; returns what they still wait for.
+        """Wait for a group's gradients and scale them; return the operations still to wait for.
 
         The reduce-scatter inside a node was waited for inside forward, so its all-gather starts
         only here. TorchRec divides by the number of ranks after each exchange (``comm_ops``,

@@ -30,7 +30,7 @@ class NodeKind(StrEnum):
 
 
 class Stage(StrEnum):
-    """What the time is spent for; the rows of every breakdown."""
+    """Stages of a step; the rows of every breakdown."""
 
     INPUT_DIST = "input_dist"
     MEMORY_COPY = "memory_copy"
@@ -47,7 +47,7 @@ class Stage(StrEnum):
 
 
 class Role(StrEnum):
-    """What an operation does, where that matters beyond its kind and stage."""
+    """Roles of operations, where they matter beyond kind and stage."""
 
     OTHER = "other"
     """Moves memory, issues, or waits."""
@@ -112,7 +112,7 @@ class Node:
 
 
 class NodeGroup(NamedTuple):
-    """Nodes that differ only by rank, by how long they take, and by what they wait for."""
+    """Nodes that differ only by rank, duration, and the nodes they wait for."""
 
     first: Node
     """One of them."""
@@ -132,7 +132,7 @@ class ExecutionGraph:
     """Consecutive training steps the graph holds; the last one is the steady state."""
 
     def groups(self) -> Iterator[NodeGroup]:
-        """Yield all nodes, those together that are the same work on different ranks."""
+        """Yield all nodes in groups: the same work on different ranks together."""
         numbers: dict[object, list[int]] = {}
         times: Counter[object] = Counter()
         for index, node in enumerate(self.nodes):

@@ -1,4 +1,4 @@
-"""What forward and backward of a sharding group share: copies, streams, codecs, collectives."""
+"""Kernels that forward and backward of a sharding group share: copies, codecs, collectives."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from costmodel.step.template import GroupFormulas, Linear
 
 @dataclass(frozen=True, slots=True)
 class GroupKernels:
-    """Writes kernels of sharding groups into a program."""
+    """Adds kernels of sharding groups to a step."""
 
     builder: StepBuilder
     workload: Workload
@@ -26,22 +26,22 @@ class GroupKernels:
 
     @property
     def gpu(self) -> Gpu:
-        """What runs them."""
+        """The GPU that runs the kernels."""
         return self.builder.hardware.gpu
 
     @property
     def outputs(self) -> OutputExchange:
-        """How outputs are exchanged."""
+        """Sizes of the outputs exchanged."""
         return OutputExchange(self.builder, self.workload)
 
     def joined(self, group: GroupFormulas) -> tuple[GroupKey, ...]:
-        """Return the groups of a module, where they are put together: ``construct_output_kt``."""
+        """Return the groups of a module whose outputs are joined (``construct_output_kt``)."""
         if self.workload.pipeline is Pipeline.DLRM:
             return ()
         return joined_groups(group.key, (each.key for each in self.groups))
 
     def divide(self, name: str, stage: Stage) -> None:
-        """Divide all outputs, or gradients, of modules with mean pooling over row shards.
+        """Add the division of outputs, or gradients, for mean pooling over row shards.
 
         The lookup of a row shard adds up; TorchRec then divides the module's whole KeyedTensor
         (torchrec 1.9.2, embeddingbag.py 663-676): outputs, a divisor for each column, outputs. On
@@ -65,7 +65,7 @@ class GroupKernels:
                 )  # fmt: skip
 
     def spread(self, name: str, stage: Stage, *, zeroed: bool = False) -> None:
-        """Copy pooled outputs to the samples that share them, or add their gradients up.
+        """Add a copy of pooled outputs to samples that share them, or their gradients' sum.
 
         With a variable batch per feature: ``batch_index_select_dim0`` of a module's whole output,
         and its backward, whose sums begin as zeros (torchrec 1.9.2, embeddingbag.py 398-430).
@@ -89,7 +89,7 @@ class GroupKernels:
         stage: Stage = Stage.LOOKUP_FORWARD,
         after: tuple[Wait, ...] = (),
     ) -> Linear:
-        """Convert to the wire format of quantized communication; return the bytes on the wire."""
+        """Add the conversion to the wire format, and return the bytes on the wire."""
         wire = size * self.outputs.wire_ratio(codec)
         if is_clamped(codec):
             self.stream(group, f"clamp to {name}", 2.0 * size, stage=stage, after=after)
@@ -107,7 +107,7 @@ class GroupKernels:
         stage: Stage = Stage.LOOKUP_FORWARD,
         after: tuple[Wait, ...] = (),
     ) -> None:
-        """Convert from the wire format of quantized communication."""
+        """Add the conversion from the wire format."""
         if codec is not None:
             moved = size * (1.0 + self.outputs.wire_ratio(codec))
             self.stream(group, name, moved, stage=stage, after=after)
@@ -123,7 +123,7 @@ class GroupKernels:
         after: tuple[Wait, ...] = (),
         optional: bool = False,
     ) -> int:
-        """Start a collective of a group."""
+        """Add a collective of a group, and return its number."""
         return add_collective(
             self.builder, f"{label(group)} {name}", op, size,
             group=members, after=after, optional=optional,
@@ -143,7 +143,7 @@ class GroupKernels:
         issue: Issue = ONE_OP,
         after: tuple[Wait, ...] = (),
     ) -> None:
-        """Add a kernel that puts whole tensors side by side, or takes them apart."""
+        """Add a kernel that concatenates whole tensors, or splits them."""
         share = self.gpu.concat_efficiency
         self.stream(group, name, num_bytes, stage=stage, issue=issue, after=after, efficiency=share)
 
@@ -158,7 +158,7 @@ class GroupKernels:
         after: tuple[Wait, ...] = (),
         efficiency: float = 1.0,
     ) -> int:
-        """Add a memory-bound kernel on the current stream; nothing where there are no bytes."""
+        """Add a memory-bound kernel on the current stream; none if there are no bytes."""
         return add_stream(
             self.builder, f"{label(group)} {name}" if group else name, num_bytes,
             stage=stage, issue=issue, after=after, efficiency=efficiency,

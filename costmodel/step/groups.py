@@ -1,4 +1,4 @@
-"""Which tables TorchRec runs together: sharding groups, and the lookup kernels in them."""
+"""Tables that TorchRec runs together: sharding groups, and the lookup kernels in them."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from costmodel.domain.workload import DataType, EmbeddingTable, Pooling
 
 
 class GroupKey(NamedTuple):
-    """What decides the sharding group of a table."""
+    """Properties that tables of one sharding group share."""
 
     pooled: bool
     weighted: bool
@@ -16,12 +16,12 @@ class GroupKey(NamedTuple):
 
 
 class KernelKey(NamedTuple):
-    """What decides which lookup kernel of its group serves a table.
+    """Properties that tables of one lookup kernel share, within their group.
 
     Tables of different optimizers have kernels of their own, as their fused parameters differ, and
-    so have tables whose weights are stashed: a kernel's weights are one tensor. One
-    kernel serves tables in HBM, host memory and cache together (torchrec 1.9.2,
-    embedding_sharding.py 499-511, 609-624).
+    so have tables whose weights are stashed: a kernel's weights are one tensor. One kernel serves
+    tables in HBM, host memory and cache together (torchrec 1.9.2, embedding_sharding.py 499-511,
+    609-624).
     """
 
     dense: bool

@@ -45,7 +45,7 @@ _COPIED = Basis(Bound.PCIE_BANDWIDTH, Source.ROOFLINE)
 
 @dataclass(frozen=True, slots=True)
 class InputDist:
-    """Writes the input distribution of one batch into a program, on the current stream."""
+    """Adds the input distribution of one batch, on the current stream."""
 
     builder: StepBuilder
     workload: Workload
@@ -59,7 +59,7 @@ class InputDist:
         )
 
     def copy(self) -> None:
-        """Copy dense features, ids (and weights), lengths and labels of a batch to the GPU."""
+        """Add the copy of dense features, ids (and weights), lengths and labels to the GPU."""
         host = self.builder.hardware.host
         num_bytes = _batch_bytes(self.workload, self.builder.world_size)
         stays = self.builder.synchronous  # a CPU has the batch where it computes
@@ -70,10 +70,10 @@ class InputDist:
         self.builder.mark(BATCH_COPIED, copied)
 
     def start(self, copied: tuple[Wait, ...]) -> None:
-        """Permute features, bucketize ids by row range, exchange split sizes.
+        """Add the permutation of features, bucketizing of ids, and exchange of split sizes.
 
-        Once the batch is ``copied``. The splits of all groups travel in one message: lengths, ids,
-        weights if any, and the batch size.
+        They begin once the batch is ``copied``. The splits of all groups travel in one message:
+        lengths, ids, weights if any, and the batch size.
         """
         if not self.distributed:
             return
@@ -115,7 +115,7 @@ class InputDist:
             self.builder.mark(_exchanged(group), last)
 
     def _sizes(self, group: GroupFormulas) -> Iterator[tuple[str, Linear]]:
-        """Yield what a group exchanges when splits are known, and its bytes; of one rank none."""
+        """Yield (name, bytes) of a group's exchanges when splits are known; none on one rank."""
         if self.builder.world_size == 1:
             return
         samples = float(self.workload.local_batch_size * self.builder.world_size)
@@ -156,7 +156,7 @@ class InputDist:
 
     @property
     def _exchanges(self) -> bool:
-        """Whether splits are exchanged: of one rank, where a pipeline fuses those of all groups.
+        """Return whether splits are exchanged: on one rank, if a pipeline fuses all groups'.
 
         ``KJTAllToAllSplitsAwaitable`` leaves one rank alone, ``FusedKJTListSplitsAwaitable`` does
         not (torchrec 1.9.2; steps of one H200, gpu_study_h200_2026-11-26).
@@ -165,12 +165,12 @@ class InputDist:
 
     @property
     def _fullest(self) -> float:
-        """Ids of the rank that has most of them in its batch, over the mean."""
+        """Ids of the rank with most of them in its batch, over the mean."""
         return fullest_batch(self.workload, self.builder.world_size)
 
     @property
     def _issued(self) -> tuple[Wait, ...]:
-        """All that was issued to the current stream."""
+        """Everything issued to the current stream."""
         return self.builder.last(self.builder.stream)
 
     @property
@@ -183,10 +183,10 @@ class InputDist:
         return tuple(tuple(keys) for keys in modules.values() if distributed.intersection(keys))
 
     def _permute(self, keys: tuple[GroupKey, ...]) -> None:
-        """Put a module's features in the order of its groups and their ranks.
+        """Add the permutation of a module's features to the order of its groups and ranks.
 
-        Not where all its tables are in every rank's order anyway, split by rows over all ranks
-        or replicated (torchrec 1.9.2, embeddingbag.py 1648-1659, 1844-1851).
+        There is none if all its tables are in every rank's order anyway, split by rows over all
+        ranks or replicated (torchrec 1.9.2, embeddingbag.py 1648-1659, 1844-1851).
         """
         moving = tuple(key for key in keys if not self._is_in_order(key.sharding_type))
         if not moving:
@@ -266,7 +266,7 @@ class InputDist:
         return LENGTH_BYTES * self.workload.local_batch_size * features
 
     def _destinations(self, group: GroupFormulas) -> float:
-        """Ranks that a feature is spread over, or that all hold it."""
+        """Return the number of ranks that each feature is sent to."""
         if group.key.sharding_type.everywhere:
             return float(self.builder.world_size)
         if group.key.sharding_type.within_node:

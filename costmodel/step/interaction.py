@@ -1,4 +1,4 @@
-"""What is between the bottom and the top MLP: concatenation, dot products, a cross network.
+"""The interaction between bottom and top MLP: concatenation, dot products, a cross network.
 
 As TorchRec's ``InteractionArch`` and ``LowRankCrossNet`` write it, and autograd their backward.
 
@@ -49,12 +49,12 @@ backward takes 58 and 27."""
 _HALF_A_CAT = Issue(0.5, 1.0)
 """One of the two copies of a ``cat`` of two types, one operator with a launch for each."""
 Layer = Callable[[DenseLayer], None]
-"""Writes a linear layer's products."""
+"""Adds a linear layer's products."""
 
 
 @dataclass(frozen=True, slots=True)
 class InteractionKernels:
-    """Writes the kernels of an interaction, forward and backward."""
+    """Adds the kernels of an interaction, forward and backward."""
 
     kernels: DenseKernels
 
@@ -64,19 +64,19 @@ class InteractionKernels:
 
     @property
     def _crossed_bytes(self) -> Bytes:
-        """Bytes of a number of a cross layer: what its bias makes of half precision."""
+        """Bytes of an element of a cross layer: FP32 if its bias widens half precision."""
         costs = self.kernels.costs
         return PARAMETER_BYTES if costs.mixed else costs.element_bytes
 
     @property
     def _elements(self) -> int:
-        """Numbers of all vectors of a batch."""
+        """Elements of all vectors of a batch."""
         return self.kernels.batch * self.kernels.costs.widths.columns
 
     # -- features side by side ----------------------------------------------------------------
 
     def join(self) -> None:
-        """Put the bottom MLP's output and the embeddings side by side.
+        """Add the concatenation of bottom output and embeddings.
 
         ``cat`` of two types copies each by a kernel of its own.
         """
@@ -94,7 +94,7 @@ class InteractionKernels:
             kernels.scalar(f"{name}, {part}", elements, element_bytes + joined, issue=_HALF_A_CAT)
 
     def part(self) -> None:
-        """Take the gradient apart again, that of pooled features as one piece.
+        """Add the split of the gradient, with pooled features as one piece.
 
         The parts are views; the bottom MLP's is converted if it is of another type.
         """
@@ -105,7 +105,7 @@ class InteractionKernels:
             kernels.scalar("dense features backward", elements, both)
 
     def split(self, name: str, columns: int) -> None:
-        """Put the gradients of the embeddings' columns together."""
+        """Add the concatenation of the gradients of the embeddings' columns."""
         num_bytes = 2 * self.kernels.batch * columns * self.kernels.costs.feature_bytes
         narrowed = SPLIT_BACKWARD_OPS_PER_FEATURE * num_sparse_features(self._workload)
         issue = Issue(SPLIT_BACKWARD_OPS + narrowed, 1.0)
@@ -114,12 +114,15 @@ class InteractionKernels:
     # -- plain concatenation ------------------------------------------------------------------
 
     def concat_forward(self) -> None:
-        """Concatenate; the top MLP takes it as it is, or converted."""
+        """Add the concatenation, and a conversion if the top MLP needs one."""
         self.join()
         self._cast_joined("features")
 
     def concat_backward(self) -> None:
-        """Its backward; those of a module's pooled features are put together again."""
+        """Add the concatenation's backward.
+
+        Gradients of a module's pooled features are joined again.
+        """
         self._cast_joined("features backward")
         self.part()
         self.split("concat features backward", pooled_width(self._workload))
@@ -130,7 +133,7 @@ class InteractionKernels:
     # -- dot products ---------------------------------------------------------------------------
 
     def dot_forward(self) -> None:
-        """Concatenate to (B, F, D), multiply by its transpose, take the triangle, concatenate."""
+        """Add a concatenation to (B, F, D), product with its transpose, triangle, concatenation."""
         kernels, widths = self.kernels, self.kernels.costs.widths
         batch, size = kernels.batch, kernels.costs.element_bytes
         if self._workload.dense.fused_interaction:
@@ -151,7 +154,7 @@ class InteractionKernels:
         )
 
     def dot_backward(self) -> None:
-        """Zeros, a copy of the gradient, its scatter, two products, and the sum of what they make.
+        """Add zeros, a copy of the gradient, its scatter, two products, and their sum.
 
         One of the two is of the transpose, and so strided.
         """
@@ -194,7 +197,7 @@ class InteractionKernels:
     # -- a cross network --------------------------------------------------------------------------
 
     def cross_forward(self, write: Layer) -> None:
-        """x0 (W V x + bias) + x, layer by layer."""
+        """Add x0 (W V x + bias) + x, layer by layer."""
         kernels, crossed = self.kernels, self._crossed_bytes
         self.join()
         size = kernels.costs.joined_bytes
@@ -213,9 +216,10 @@ class InteractionKernels:
         kernels.cast_operand("crossed features", self._elements, size)
 
     def cross_backward(self, write: Layer) -> None:
-        """Gradients of both factors, of the bias, of the products; then they are added up.
+        """Add gradients of both factors, of the bias and of the products, and their sums.
 
-        To each layer's input's gradient that of its residual is added, and to that of x0.
+        The gradient of a layer's input includes that of its residual; x0's gets one from each
+        layer.
         """
         kernels, crossed = self.kernels, self._crossed_bytes
         moved = self._elements * crossed

@@ -1,7 +1,7 @@
-"""What a plan asks of every rank: lookups, columns to exchange, ids to receive.
+"""Loads of a plan on every rank: lookups, columns to exchange, ids to receive.
 
-A *sharding group* is what TorchRec runs as one unit: the tables of one module (pooled, weighted
-or unpooled) that share a sharding type. It has one set of collectives, and one lookup kernel per
+A *sharding group* is what TorchRec runs as one unit: the tables of one module (pooled, weighted or
+unpooled) that share a sharding type. It has one set of collectives, and one lookup kernel per
 (fused or dense, data type, pooling) on every rank.
 """
 
@@ -46,7 +46,7 @@ class GroupLoad:
     columns: Array
     """Output columns a rank produces per sample of the global batch."""
     fetch_time: Array
-    """Seconds in which a batch's rows come into UVM caches, where that is apart from lookups."""
+    """Seconds in which a batch's rows come into UVM caches, if that is apart from lookups."""
     stashed_bytes: Array
     """Weights in HBM that are moved to host memory after their lookup."""
     table_columns: float
@@ -64,7 +64,7 @@ class GroupLoad:
 
 
 class Sharded(Protocol):
-    """How a table is sharded: an option, or a plan's sharding."""
+    """A sharding of one table: an option, or a plan's sharding."""
 
     @property
     def sharding_type(self) -> ShardingType:
@@ -83,7 +83,7 @@ class Sharded(Protocol):
 
 
 class ShardRow(NamedTuple):
-    """What each of some like shards of a table contributes to its group."""
+    """Loads that each of several like shards of a table adds to its group."""
 
     ranks: Sequence[int]
     traffic: Sequence[float]
@@ -96,21 +96,21 @@ class ShardRow(NamedTuple):
 
 _Member: TypeAlias = tuple[EmbeddingTable, TableSharding, list[ShardRow]]
 _Key: TypeAlias = tuple[object, ...]
-"""What makes the loads of a shard: its table, kernel and place."""
+"""Table, kernel and place of a shard, which determine its loads."""
 _Alike: TypeAlias = dict[_Key, tuple[Shard, list[int]]]
-"""A shard, and the ranks that hold it or its like."""
+"""A shard, and the ranks that hold it or one like it."""
 
 
 @dataclass(frozen=True)
 class PlanLoads:
-    """The loads of a workload's plans on a topology; what a shard adds is computed once."""
+    """The loads of a workload's plans on a topology; those of a shard are computed once."""
 
     workload: Workload
     topology: Topology
     _known: dict[_Key, tuple[Any, ...]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
-    """All of a row but its ranks."""
+    """All of a row except its ranks."""
 
     def groups(self, plan: ShardingPlan) -> tuple[GroupLoad, ...]:
         """Return the sharding groups of a plan: unpooled before pooled, then by name of the type.
@@ -126,7 +126,7 @@ class PlanLoads:
         return tuple(_group_load(self.topology, key, members[key]) for key in sorted(members))
 
     def rows(self, plan: ShardingPlan) -> list[list[ShardRow]]:
-        """Return for every table a row for every different shard: most differ in rank alone."""
+        """Return, for every table, a row for every different shard: most differ in rank alone."""
         of_tables: list[_Alike] = []
         new: dict[_Key, LookupShard] = {}
         for table in self.workload.tables:
@@ -146,7 +146,7 @@ class PlanLoads:
 
 
 def _alike(table: EmbeddingTable, sharding: TableSharding) -> _Alike:
-    """Return the shards of a table that differ in rank alone, by what makes their loads."""
+    """Return the shards of a table that differ in rank alone, by table, kernel and place."""
     hashed = is_hashed(table.inputs)
     alike: _Alike = {}
     for shard, ranks in sharding.distinct_shards():
@@ -203,7 +203,7 @@ def _replicated_bytes(
 
 
 def _ranks(rows: list[ShardRow]) -> tuple[NDArray[np.intp], list[int]]:
-    """Return the ranks of all rows' shards, one after the other, and how many each row has."""
+    """Return the ranks of all rows' shards in one array, and the number of each row's."""
     flat = chain.from_iterable(row.ranks for row in rows)
     return np.fromiter(flat, dtype=np.intp), [len(row.ranks) for row in rows]
 
@@ -221,7 +221,7 @@ def lookup_shard(
     sharding: Sharded,
     shard: Shard,
 ) -> LookupShard:
-    """Return what decides the traffic of one shard of a table."""
+    """Return the properties of one shard that its traffic depends on."""
     replicated = sharding.sharding_type is ShardingType.DATA_PARALLEL
     cached = sharding.cache_load_factor
     return LookupShard(
@@ -238,7 +238,7 @@ def lookup_shard(
 
 
 class ShardLoads(NamedTuple):
-    """What each of some shards adds to its rank."""
+    """Loads that each of several shards adds to its rank."""
 
     traffic: Array
     """Shape (shards, NUM_TRAFFIC); the others: (shards,)."""
@@ -250,7 +250,7 @@ class ShardLoads(NamedTuple):
 
 
 def shard_loads(workload: Workload, topology: Topology, shards: LookupShards) -> ShardLoads:
-    """Return what each of some shards adds to its rank."""
+    """Return the loads that each of several shards adds to its rank."""
     caches = gpu_caches(topology.hardware.gpu)
     traffic = shard_traffics(
         shards, optimizer=workload.optimizer, output_type=workload.output_type, caches=caches

@@ -35,11 +35,11 @@ adds to it, reads it, lists the step sizes. ``Adagrad.step`` of 25 parameters ta
 H200's host where ``SGD.step`` of 16 takes 373, and an operator as issue.py counts them 65
 (gpu_study_h200_2026-11-26, traces of dcnv2 and dlrm, profiler attached); taken for Adam's too."""
 _CALL_OPS = 2.0
-"""``step`` itself: hooks and lists of parameters."""
+"""Operators of ``step`` itself: hooks and lists of parameters."""
 
 
 class Kernels(NamedTuple):
-    """What one call of an implementation does, or one turn of its loop."""
+    """Kernels and host work of one call of an implementation, or of one turn of its loop."""
 
     num_ops: float
     num_launches: float
@@ -73,15 +73,15 @@ IMPLEMENTATIONS: Mapping[OptimizerImplementation, Mapping[Optimizer, Kernels]] =
 
 @dataclass(frozen=True, slots=True)
 class DenseOptimizer:
-    """Writes the optimizer of dense parameters and replicated tables into a step."""
+    """Adds the optimizer of dense parameters and replicated tables to a step."""
 
     builder: StepBuilder
     workload: Workload
 
     def write(self, replicated: Sequence[GroupFormulas] = ()) -> None:
-        """Update all parameters, those of replicated tables too.
+        """Add the update of all parameters, including replicated tables.
 
-        In the loop the kernels run while the host issues those of the parameters that follow.
+        In the loop, kernels run while the host issues those of the next parameters.
         """
         layers = dense_layers(self.workload)
         hardware = self.builder.hardware
@@ -140,9 +140,9 @@ def _num_tensors(layers: Sequence[DenseLayer]) -> int:
 
 
 def replica_update_time(workload: Workload, hardware: HardwareProfile, num_bytes: Bytes) -> Seconds:
-    """Return what one more replicated table, of so many bytes, adds to the dense optimizer.
+    """Return the seconds that one more replicated table adds to the dense optimizer.
 
-    The slower of host and device: they run side by side.
+    They are the longer of host's and device's, which run side by side.
     """
     used = _implementation(workload, hardware, replicated=True)
     kernels = _kernels(workload, used)

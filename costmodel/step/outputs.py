@@ -1,4 +1,4 @@
-"""How the outputs of sharding groups get to the ranks whose samples they are of."""
+"""The exchange of the outputs of sharding groups between ranks."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class OutputExchange:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of a number of the outputs."""
+        """Bytes of an element of the outputs."""
         return self.workload.output_type.num_bytes
 
     @property
@@ -34,9 +34,9 @@ class OutputExchange:
         return samples * group.columns * self.element_bytes
 
     def local_size(self, group: GroupFormulas) -> Linear:
-        """Bytes of all of a group's outputs for the rank's own samples.
+        """Return bytes of all of a group's outputs for the rank's own samples.
 
-        Unpooled, they are as many as its ids: those of the rank that has most.
+        Unpooled, they are as many as the ids of the rank that has most.
         """
         return self._mean_local_size(group) * (1.0 + self._excess(group))
 
@@ -58,12 +58,12 @@ class OutputExchange:
         return fullest_batch(self.workload, self.builder.world_size) - 1.0
 
     def is_exchanged(self, group: GroupFormulas) -> bool:
-        """Tell whether ranks exchange the group's outputs at all."""
+        """Return whether ranks exchange the group's outputs at all."""
         several = self.builder.world_size > 1
         return several and group.key.sharding_type is not ShardingType.DATA_PARALLEL
 
     def waits_at_the_end(self, group: GroupFormulas) -> bool:
-        """Tell whether forward waits for the group's outputs after all lookups, not among them."""
+        """Return whether forward waits for the outputs after all lookups, not among them."""
         return self.num_nodes > 1 or not group.key.sharding_type.within_node
 
     def last_op(self, group: GroupFormulas) -> CollectiveOp:
@@ -76,7 +76,7 @@ class OutputExchange:
         return CollectiveOp.REDUCE_SCATTER if one_node or summed else CollectiveOp.ALL_TO_ALL
 
     def codec(self, op: CollectiveOp, *, backward: bool) -> DataType | None:
-        """Return what a collective's elements are converted to; None: they are sent as they are."""
+        """Return the type that a collective's elements are converted to; None: they are not."""
         summed = op in {CollectiveOp.REDUCE_SCATTER, CollectiveOp.ALL_GATHER}
         return wire_type(self.workload, summed=summed, backward=backward)
 

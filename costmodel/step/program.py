@@ -20,7 +20,7 @@ from costmodel.step.graph import NodeKind, Role, Stage
 
 
 class ProcessGroup(StrEnum):
-    """Which ranks a collective joins; each group has one stream per rank."""
+    """Groups of ranks that collectives join; each group has one stream per rank."""
 
     WORLD = "world"
     INTRA_NODE = "intra_node"
@@ -50,7 +50,7 @@ class Op:
 
 
 class LikeBatches(NamedTuple):
-    """Batches of a step that are not written, as they would do what those before them do.
+    """Batches of a step that are not written, as they do the same as those before them.
 
     Once batches follow one another in the same way, each of their operations ends as much later
     than in the batch before: its own time from one to the next, as a host may be slower than its
@@ -58,13 +58,13 @@ class LikeBatches(NamedTuple):
     """
 
     first: int
-    """Where the operations begin of a batch,"""
+    """First operation of a batch."""
     second: int
-    """of the next one, which does the same,"""
+    """First operation of the next batch, which does the same."""
     last: int
-    """and of the one after the batches that are left out."""
+    """First operation of the batch after those left out."""
     left_out: int
-    """How many these are."""
+    """Number of batches left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,7 +77,7 @@ class Program:
     launch_delay: Seconds
     """From the end of a launching host operation to the start of its kernel."""
     like: LikeBatches | None = None
-    """Batches that come on top; None: all are written."""
+    """Batches left out of the operations; None: all are written."""
 
     def members(self, group: ProcessGroup, rank: int) -> int:
         """Return the number of the instance of a group that a rank belongs to."""

@@ -32,9 +32,11 @@ class ReplicaBuckets:
         self._copied: set[KernelKey] = set()
 
     def add(self, kernel: KernelKey) -> list[int]:
-        """Copy a kernel's gradient; send the buckets that are complete, in their order.
+        """Add the copy of a kernel's gradient, and all-reduce complete buckets.
 
-        It is added to that of the batches before it, where there is one.
+        Return the all-reduces.
+
+        The gradient is added to that of earlier batches, if there is one.
         """
         size, stage = self._group.parameter_bytes[kernel], Stage.DENSE_BACKWARD
         if self._accumulation.adds:
@@ -49,7 +51,7 @@ class ReplicaBuckets:
         return sent
 
     def _send(self, bucket: list[KernelKey]) -> int:
-        """All-reduce a bucket; plans that have the group without its kernels send nothing."""
+        """Add the all-reduce of a bucket; it sends nothing in plans without the kernels."""
         parameters = (self._group.parameter_bytes[kernel] for kernel in bucket)
         return self._kernels.collective(
             self._group, "all-reduce", CollectiveOp.ALL_REDUCE, sum(parameters, start=Linear()),
@@ -59,13 +61,13 @@ class ReplicaBuckets:
 
 @lru_cache(maxsize=64)
 def buckets(workload: Workload, key: GroupKey) -> tuple[tuple[KernelKey, ...], ...]:
-    """Return which lookup kernels of a group share a bucket, in the order of their all-reduces.
+    """Return the lookup kernels of a group that share each bucket, in the order of all-reduces.
 
     Gradients fill the bucket of their type as they become ready: the last kernel's first. Full
     buckets come in that order, then the others in reverse, as torch keeps them in a hash table
     (torch 2.13, ``compute_bucket_assignment_by_size`` in reducer.cpp, as it is called from
-    ``rebuildBuckets``). How full they are follows from the tables that could be replicated, so
-    that it is the same for all plans.
+    ``rebuildBuckets``). How full they are follows from the tables that could be replicated, so that
+    it is the same for all plans.
     """
     sizes: dict[KernelKey, float] = {}
     for table in workload.tables:

@@ -22,7 +22,7 @@ from costmodel.step.timeline import Timeline
 
 
 def simulate(graph: ExecutionGraph, *, drain: bool = False) -> Timeline:
-    """Time every node of a graph.
+    """Return the timeline of a graph.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def simulate(graph: ExecutionGraph, *, drain: bool = False) -> Timeline:
 
 
 class _Simulation:
-    """State of one run: what every node still waits for, and when it can start."""
+    """State of one run: how many nodes every node still waits for, and when it can start."""
 
     def __init__(self, graph: ExecutionGraph, *, drain: bool) -> None:
         count = len(graph.nodes)
@@ -87,7 +87,7 @@ class _Simulation:
         return self._begin_collective(self.members[number], last=node, at=at)
 
     def _room(self, node: int, at: Seconds) -> Seconds:
-        """Return when a node's GPU has room for it, given what runs on other streams."""
+        """Return when a node's GPU has room for it beside the kernels of other streams."""
         work = self.graph.nodes[node]
         if work.kind not in (NodeKind.KERNEL, NodeKind.COLLECTIVE):
             return at
@@ -110,7 +110,7 @@ class _Simulation:
         return len(members)
 
     def _finish(self, node: int, at: Seconds) -> None:
-        """Fix a node's times and release what waits for it."""
+        """Set a node's times, and release the nodes that wait for it."""
         work = self.graph.nodes[node]
         end = at + work.seconds
         self.starts[node] = self.ready[node] = at
@@ -132,7 +132,7 @@ class _Simulation:
 
 
 def _dependencies(graph: ExecutionGraph) -> tuple[list[int], list[list[int]]]:
-    """Return how many nodes every node waits for, and who waits for it."""
+    """Return how many nodes every node waits for, and the nodes that wait for each."""
     waits_for = [0] * len(graph.nodes)
     successors: list[list[int]] = [[] for _ in graph.nodes]
     previous: dict[tuple[int, str], int] = {}

@@ -34,7 +34,7 @@ from costmodel.step.template import GroupFormulas, Linear, Work, WorkKind
 
 @dataclass(frozen=True, slots=True)
 class SparsePart:
-    """Writes the embedding work of one step into a program."""
+    """Adds the embedding work of one step."""
 
     builder: StepBuilder
     workload: Workload
@@ -62,7 +62,7 @@ class SparsePart:
         return tuple(group for group in self.groups if group.key.sharding_type is kind)
 
     def forward(self) -> None:
-        """Look up every group and start its output collective, on the current stream."""
+        """Add every group's lookup and start of its output collective, on the current stream."""
         for group in self.groups:
             with self.builder.part_of(group.key):
                 for kernel in group.kernels:
@@ -73,9 +73,9 @@ class SparsePart:
                     self.builder.mark(_sent(group), self._send_outputs(group))
 
     def fetch(self) -> None:
-        """Bring the rows of the batch received last into UVM caches, on the current stream.
+        """Add the fetch of the latest batch's rows into UVM caches, on the current stream.
 
-        A lookup kernel whose tables are none of them cached fetches nothing.
+        A lookup kernel without cached tables fetches nothing.
         """
         for group in self.inputs.distributed:
             with self.builder.part_of(group.key):
@@ -86,12 +86,12 @@ class SparsePart:
                 )  # fmt: skip
 
     def gather_outputs(self) -> None:
-        """Put together what the latest collectives brought, each group when its own is done.
+        """Add the concatenation of received outputs, each group when its collective is done.
 
-        A pooled all-to-all brings one block per rank, to be concatenated; a reduce-scatter's
-        output is in place. Column shards are put in the tables' order. A module's groups become
-        one tensor. TorchRec's DLRM then splits the features and concatenates them in the model's
-        order (``SparseArch``).
+        A pooled all-to-all brings one block per rank, to be concatenated; a reduce-scatter's output
+        is in place. Column shards are put in the tables' order. A module's groups become one
+        tensor. TorchRec's DLRM then splits the features and concatenates them in the model's order
+        (``SparseArch``).
         """
         kernels, views = self._kernels, self._kernels.gpu.view_efficiency
         for group in self.groups:
@@ -156,7 +156,7 @@ class SparsePart:
             )  # fmt: skip
 
     def _send_outputs(self, group: GroupFormulas) -> int:
-        """Start the forward output collective of a group; returns what its gathering waits for.
+        """Start a group's output collective, and return the operation that gathering waits for.
 
         Rows that are not pooled are first put in the order of the ranks they go to.
         """

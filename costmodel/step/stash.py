@@ -1,11 +1,11 @@
-"""Weights that are in host memory while the dense model runs, copied there and back each batch.
+"""Stashed weights: in host memory while the dense model runs, copied there and back each batch.
 
 TorchRec's embedding memory stashing. After a group's lookup its stashed weights are copied to
 pinned host memory on a stream of their own, and their HBM is free. They come back on the stream of
 the batches' copies, which have the same direction, the group looked up last first: from the hook on
-the gradient of the layer that ``restore_site`` names, or from where the embeddings' gradients
-begin to be exchanged. The host waits there for the copy to the host, and the group's backward for
-the one back.
+the gradient of the layer that ``restore_site`` names, or from where the embeddings' gradients begin
+to be exchanged. The host waits there for the copy to the host, and the group's backward for the one
+back.
 
 References
 ----------
@@ -29,20 +29,20 @@ _COPIED = Basis(Bound.PCIE_BANDWIDTH, Source.ROOFLINE)
 
 @dataclass(frozen=True, slots=True)
 class Stash:
-    """Writes the copies of stashed weights into a step; a CPU has its weights where they are."""
+    """Adds the copies of stashed weights to a step; a CPU stashes none."""
 
     builder: StepBuilder
     workload: Workload
     groups: tuple[GroupFormulas, ...]
 
     def save(self, group: GroupFormulas) -> None:
-        """Copy a group's weights to the host once it is looked up."""
+        """Add the copy of a group's weights to the host, once it is looked up."""
         if self._has(group):
             saved = self._copy(group, "stash", Resource.STASH)
             self.builder.mark(_saved(group), saved)
 
     def restore(self) -> None:
-        """Have all weights come back, once all issued so far is done."""
+        """Add the copies of all weights back, once everything issued so far is done."""
         for group in filter(self._has, reversed(self.groups)):
             with self.builder.part_of(group.key), self.builder.called_as(LaunchMode.EAGER):
                 self.builder.wait_if_any(
@@ -52,13 +52,13 @@ class Stash:
                 self.builder.mark(_restored(group), restored)
 
     def restored(self, group: GroupFormulas) -> tuple[Wait, ...]:
-        """Return what a group's backward waits for."""
+        """Return the operations that a group's backward waits for."""
         return self.builder.latest(_restored(group)) if self._has(group) else ()
 
     def _has(self, group: GroupFormulas) -> bool:
-        """Return whether a group may have stashed tables; where it has none, nothing takes time.
+        """Return whether a group may have stashed tables; without any, the copies take no time.
 
-        Not by the kernels that it has: a step written for several plans has those of all.
+        Its kernels do not tell: a step written for several plans has those of all.
         """
         fused = any(not kernel.dense for kernel in group.kernels)
         return fused and self.workload.stashes_weights and not self.builder.synchronous

@@ -1,9 +1,9 @@
-"""From a plan to the program of one training step, as its pipeline runs it.
+"""Writing the program of one training step for a plan, as the plan's pipeline runs it.
 
 A pipeline is an order in which the host issues the parts of a step, each for the batch that it is
-due for and to a stream of its own (``StepBuilder.on``). A part waits for what its batch passed
-last, in this step or in the one before (``StepBuilder.latest``), so that the same parts serve all
-pipelines: what is issued before the part that it needs takes the batch of the step before.
+due for and to a stream of its own (``StepBuilder.on``). A part waits for the point that its batch
+passed last, in this step or in the one before (``StepBuilder.latest``), so that the same parts
+serve all pipelines: a part issued before the part that it needs takes the batch of the step before.
 
 References
 ----------
@@ -36,14 +36,14 @@ from costmodel.step.sparse import SparsePart
 from costmodel.step.template import GroupFormulas, Template
 
 NUM_STEPS = 3
-"""Steps to unroll: the last one is in the steady state (tests check that one more step changes
-nothing)."""
+"""Number of steps to unroll: the last one is in the steady state (tests check that one more step
+changes nothing)."""
 
 
 MOST_WRITTEN = 8
-"""Batches of a step that are written where it has more (``LikeBatches``). Six of them are between
-the first and the last, and alike: steps whose batches follow one another in the same way before
-the sixth are exact. With five in all, one of some hundreds of drawn steps was not."""
+"""Largest number of batches of a step that are written (``LikeBatches``). Six of them are between
+the first and the last, and alike: steps whose batches follow one another in the same way before the
+sixth are exact."""
 
 
 def program(
@@ -54,9 +54,9 @@ def program(
     *,
     every_batch: bool = True,
 ) -> Program:
-    """Return one step of the workload's pipeline under a plan; ``loads`` may know shards of it.
+    """Return one step of the workload's pipeline under a plan; ``loads`` may know its shards.
 
-    Unless with ``every_batch``, of many batches only some are in it, which its time is that of.
+    Without ``every_batch``, only some of many batches are in it; its time is that of all.
     """
     groups = (loads or PlanLoads(workload, topology)).groups(plan)
     template = Templates(workload, topology, every_batch=every_batch).of(
@@ -76,12 +76,12 @@ def write_step(sparse: SparsePart, *, distributes_after_forward: bool = False) -
 
 
 Kernels: TypeAlias = dict[GroupKey, tuple[KernelKey, ...]]
-"""The lookup kernels of some sharding groups."""
+"""Lookup kernels by sharding group."""
 
 
 @dataclass(frozen=True)
 class Templates:
-    """Steps of a workload on a topology; what they have in common is worked out once."""
+    """Templates of a workload's steps on a topology; common parts are computed once."""
 
     workload: Workload
     topology: Topology
@@ -91,10 +91,10 @@ class Templates:
     _widest: dict[bool, tuple[Kernels, Template]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
-    """The most groups so far that a step was written for, and it: with replicas, and without."""
+    """The template of the most groups written so far, with these, by whether there are replicas."""
 
     def of(self, groups: Iterable[tuple[GroupKey, Sequence[KernelKey]]]) -> Template:
-        """Return one step of all plans whose sharding groups and kernels are among some.
+        """Return the template of plans whose sharding groups and kernels are among ``groups``.
 
         It is cut from the step of more groups where that was written before, in a third of the
         time. Without replicas the optimizer of dense parameters is another one, without groups
@@ -135,7 +135,7 @@ def _is_replicated(key: GroupKey) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _BatchParts:
-    """One of the batches of a step: what its parts are written with."""
+    """The parts of one batch of a step."""
 
     sparse: SparsePart
     dense: DensePart
@@ -143,7 +143,7 @@ class _BatchParts:
 
     @property
     def builder(self) -> StepBuilder:
-        """What all parts are written with."""
+        """The step's builder."""
         return self.sparse.builder
 
     def reducer(self, name: str) -> GradientBuckets:
@@ -154,7 +154,7 @@ class _BatchParts:
         )
 
     def zero_gradients(self, *, wanted: bool) -> None:
-        """Zero the dense gradients, if they are not for a batch to add to."""
+        """Add zeroing the dense gradients, if this batch does not add to earlier ones."""
         if wanted:
             self.builder.host("zero gradients", num_ops=ZERO_GRADIENTS_OPS)
 
@@ -166,10 +166,10 @@ def _write(
     distributes_after_forward: bool = False,
     most: int | None = None,
 ) -> Template:
-    """Write a step: a pipeline's batches up to the one after which the dense model is updated.
+    """Return a step: a pipeline's batches up to the one after which the dense model is updated.
 
-    What a batch waits for of the one before is then of the same step, but for the first batch's.
-    Of more than ``most`` batches those are left out that do as the one before them does.
+    Within it a batch waits for the one before in the same step, but for the first batch. Of more
+    than ``most`` batches, those that do the same as the one before are left out.
     """
     write: Callable[[_BatchParts], None] = {
         Pipeline.SPARSE_DIST: _sparse_dist,
@@ -359,7 +359,7 @@ def _copy_batch(sparse: SparsePart) -> None:
 
 
 def _wait_for_data_dist(builder: StepBuilder, groups: Sequence[GroupFormulas]) -> None:
-    """Have compute wait for all that ``data_dist`` was given for groups, if a plan has any."""
+    """Add a wait of compute for groups' work on ``data_dist``, if a plan has any of them."""
     after = builder.last(Resource.DATA_DIST)
     if after and groups:
         with builder.part_of(*(group.key for group in groups)):
@@ -405,9 +405,9 @@ def _torchrec_backward(batch: _BatchParts, *, updates_on: Resource = Resource.CO
 
 
 def _update(batch: _BatchParts, after: tuple[Wait, ...]) -> None:
-    """Update the dense parameters once every all-reduce is done, after the last batch of a step.
+    """Add the update of dense parameters after every all-reduce, in the last batch of a step.
 
-    Before that the compute stream only waits for what updates tables on another.
+    In earlier batches the compute stream only waits for updates of tables on another stream.
     """
     _wait_for_gradients(batch.builder, after)
     if batch.accumulation.reduces:

@@ -21,18 +21,18 @@ from costmodel.step.program import LikeBatches, ProcessGroup
 
 
 class Feature(NamedTuple):
-    """One number of a plan's loads: of a group, per rank or of the whole plan."""
+    """One number of a plan's loads: of a group, by rank or for the whole plan."""
 
     group: GroupKey
     name: str
     kernel: KernelKey | None = None
-    """The lookup kernel whose number it is; none where it is the group's."""
+    """The lookup kernel whose number it is; None: the group's."""
 
 
 RANK_FEATURES = ("features", "ids", "columns", "fetch_time", "stashed_bytes")
-"""Have a value on every rank."""
+"""Features with a value on every rank."""
 SOME_TABLES_FEATURES = ("fetch_time", "stashed_bytes")
-"""Those that only cached or stashed tables have: 0 where a group has no such table."""
+"""Features of cached or stashed tables, 0 if a group has none."""
 PLAN_FEATURES = (
     "table_columns",
     "sent_ids",
@@ -40,9 +40,9 @@ PLAN_FEATURES = (
     "present",
     "tables",
 )
-"""Have one value for the plan."""
+"""Features with one value for the plan."""
 KERNEL_FEATURES = ("parameter_bytes",)
-"""Have one value for every lookup kernel of the plan."""
+"""Features with one value for every lookup kernel of the plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class GroupFormulas:
 
 
 class WorkKind(StrEnum):
-    """How a duration follows from the loads."""
+    """How a duration follows from loads."""
 
     CONSTANT = "constant"
     STREAM = "stream"
@@ -125,9 +125,9 @@ class WorkKind(StrEnum):
     LINEAR = "linear"
     """The amount itself, in seconds."""
     ISSUE = "issue"
-    """Host time, where the next operation has any duration."""
+    """Host time, on ranks where the next operation takes any time."""
     GIVEN = "given"
-    """It does not: whoever evaluates or times the step gives the duration."""
+    """It does not follow: the caller gives the duration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,30 +136,30 @@ class Work:
 
     kind: WorkKind
     seconds: Seconds = 0.0
-    """How long a constant takes, or an issue."""
+    """Seconds of a constant, or of an issue."""
     amount: Linear = Linear()
     """Bytes of a stream or an exchange; seconds of what is linear."""
     kernel: tuple[GroupKey, KernelKey] | None = None
-    """Whose traffic a lookup has."""
+    """The lookup kernel whose traffic a lookup has."""
     form: CollectiveForm | None = None
     where: tuple[tuple[GroupKey, KernelKey], ...] = ()
-    """Lookup kernels that a stream takes place with: on ranks with work for some of them only..."""
+    """Lookup kernels: a stream takes place only on ranks with work for ``least`` of them."""
     least: int = 0
-    """... and so many of them at least."""
+    """Smallest number of these kernels."""
 
 
 class Issued(NamedTuple):
-    """The event "all that was issued on a resource so far", whatever of it a plan has."""
+    """The event "everything issued on a resource so far", as far as a plan has it."""
 
     resource: str
 
 
 Event: TypeAlias = int | Issued
-"""What an operation waits for: an earlier operation, by its number, or all of a resource."""
+"""An earlier operation by number, or everything on a resource, that an operation waits for."""
 
 
 class Exchange(NamedTuple):
-    """Which collective, between which ranks."""
+    """A collective and its process group."""
 
     op: CollectiveOp
     ranks: RankGroup
@@ -177,9 +177,9 @@ class TemplateOp(NamedTuple):
     launched_by: int | None
     group: ProcessGroup | None
     part_of: tuple[GroupKey, ...]
-    """Exists only if the plan has one of these groups; empty: always."""
+    """It exists only if the plan has one of these groups; empty: always."""
     joined: tuple[GroupKey, ...] = ()
-    """And only if it has two of these; empty: whatever it has."""
+    """It exists only if the plan has two of these groups; empty: in any case."""
     kind: NodeKind = NodeKind.KERNEL
     stage: Stage = Stage.HOST
     role: Role = Role.OTHER
@@ -187,7 +187,7 @@ class TemplateOp(NamedTuple):
     """Memory traffic of a kernel, message of a collective; those of a lookup follow from its
     kernel's traffic."""
     basis: Basis | None = NO_BASIS
-    """None: it depends on the plan, as the duration does."""
+    """Basis of its duration; None: it depends on the plan."""
     exchange: Exchange | None = None
     """The collective whose duration it is."""
 
@@ -197,7 +197,10 @@ class TemplateOp(NamedTuple):
         return several and (not self.part_of or any(key in present for key in self.part_of))
 
     def moved(self, place: Mapping[int, int]) -> "TemplateOp":
-        """Return it in a step where operations are at other places; others are not waited for."""
+        """Return it with operations at other places.
+
+        Operations that have none are not waited for.
+        """
         if not self.after and not self.after_previous and self.launched_by is None:
             return self
         after = [
@@ -212,7 +215,7 @@ class TemplateOp(NamedTuple):
         )
 
     def without(self, others: Collection[GroupKey]) -> "TemplateOp":
-        """Return it as it is in plans without some groups; it is in some of these."""
+        """Return it as it is in plans without some groups, given that these plans have it."""
         changed: dict[str, Any] = {}
         if self.work.amount.weights or self.work.where:
             amount = _without(self.work.amount, others)
@@ -237,12 +240,12 @@ class Template:
     topology: Topology
     launch_delay: Seconds
     like: LikeBatches | None = None
-    """Batches that come on top; None: all are written."""
+    """Batches left out of the operations; None: all are written."""
 
     def some(self, groups: Collection[GroupKey]) -> "Template":
-        """Return the step of plans with at most some of its groups, as it is written for these.
+        """Return the template of plans with at most some of its groups.
 
-        But for what is written otherwise for them (``Templates.of``).
+        Other things may be written otherwise for these plans (``Templates.of``).
         """
         kept = [number for number, op in enumerate(self.ops) if op.exists(groups)]
         place = {number: at for at, number in enumerate(kept)}

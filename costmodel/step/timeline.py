@@ -1,4 +1,4 @@
-"""A timed execution graph, and what can be read off it."""
+"""A timed execution graph: critical path, breakdown, busy and waiting times."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ DEVICE_KINDS = (NodeKind.KERNEL, NodeKind.COPY, NodeKind.COLLECTIVE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathSegment:
-    """A stretch of the critical path: the node that the step waited for, and for how long."""
+    """A part of the critical path: the node that the step waited for, and for how long."""
 
     node: int
     start: Seconds
@@ -100,7 +100,7 @@ class Timeline:
 
     @cached_property
     def busy_times(self) -> Mapping[tuple[str, Stage], Array]:
-        """Seconds of the last step that ranks' resources work, by resource and stage.
+        """Return seconds of the last step in which resources work, by resource and stage.
 
         Arrays have shape (ranks,). A collective counts from when its last member was ready: waiting
         for peers is not work.
@@ -115,15 +115,18 @@ class Timeline:
 
     @cached_property
     def waiting_times(self) -> Array:
-        """Seconds of the last step in which at least one of ranks' collectives waits for peers.
+        """Return seconds of the last step in which at least one collective waits for peers.
 
-        Collectives of several process groups wait at a time: what they wait together counts once.
+        Waits of several process groups at the same time count once; shape (ranks,).
         """
         return self._waited(self.graph.groups())
 
     @cached_property
     def waiting_by_stream(self) -> Mapping[str, Array]:
-        """The same by the collectives' resource; with ``busy_times`` no more than the step each."""
+        """Return the waiting seconds by the collectives' resource, shape (ranks,) each.
+
+        Together with ``busy_times`` they are at most the step on each resource.
+        """
         streams: dict[str, list[NodeGroup]] = {}
         for group in self.graph.groups():
             if group.first.kind is NodeKind.COLLECTIVE:
@@ -135,15 +138,15 @@ class Timeline:
         return self._covered(some, self.ready, self.starts)
 
     def work_times(self, groups: Sequence[NodeGroup]) -> Array:
-        """Return the seconds of the last step in which ranks are at work in at least one group.
+        """Return the seconds of the last step in which at least one of the groups runs, by rank.
 
-        What runs on several streams at a time counts once, so that it is no more than the step.
+        Work on several streams at the same time counts once, so that it is at most the step.
         """
         return self._covered(groups, self.starts, self.ends)
 
     @property
     def idle_times(self) -> Array:
-        """Seconds of the last step in which ranks' compute streams do nothing."""
+        """Return seconds of the last step in which compute streams do nothing, shape (ranks,)."""
         work = [each for place, each in self.busy_times.items() if place[0] == Resource.COMPUTE]
         idle: Array = self.step_time - sum(work, start=self._zeros())
         return idle.clip(min=0.0)
@@ -169,7 +172,7 @@ class Timeline:
         return covered(ranks, first.clip(min=begin), last.clip(max=end), self.graph.world_size)
 
     def _within(self, starts: Array, ends: Array) -> Array:
-        """Return how much of some stretches lies in the window."""
+        """Return the seconds of stretches that lie in the window."""
         begin, end = self.window
         inside: Array = np.minimum(end, ends) - np.maximum(begin, starts)
         return inside.clip(min=0.0)

@@ -29,7 +29,7 @@ median over held-out curves of collectives; 3 for products, 2.44 if errors were 
 
 
 class Cause(StrEnum):
-    """What an error is of."""
+    """Causes of errors."""
 
     HOST = "host"
     COPY = "memory_copy"
@@ -49,7 +49,7 @@ class Cause(StrEnum):
     ALL_GATHER_ACROSS = "all_gather_across_nodes"
     STRUCTURE = "structure"
     UNREAD = "unread_dense_part"
-    """What is not known of a dense part that was read off a model."""
+    """Work of a dense part that was only read in part."""
 
 
 INSIDE: Mapping[CollectiveOp, Cause] = {
@@ -65,16 +65,16 @@ ACROSS: Mapping[CollectiveOp, Cause] = {
     CollectiveOp.REDUCE_SCATTER: Cause.REDUCE_SCATTER_ACROSS,
     CollectiveOp.ALL_GATHER: Cause.ALL_GATHER_ACROSS,
 }
-"""And across nodes."""
+"""Causes of collectives across nodes."""
 
 
 class Spread(NamedTuple):
     """Standard deviations of log factors."""
 
     shared: float
-    """Spread of what all operations, or plans, have in common."""
+    """Spread of the factor that all operations, or plans, have in common."""
     own: float
-    """Spread of each by itself."""
+    """Spread of the factor of each operation, or plan."""
 
 
 ANOTHER_MACHINE: Mapping[Cause, float] = {
@@ -90,14 +90,14 @@ ANOTHER_MACHINE: Mapping[Cause, float] = {
     Cause.REDUCE_SCATTER: 0.07,
     Cause.ALL_GATHER: 0.07,
 }
-"""Shared spreads of what the profile has measurements of, which were made on another machine.
+"""Shared spreads of kernels that were measured, but on another machine.
 
 GEMM: the medians of another lab's products on A100 and H100 (7% and 14% slower). Collectives: 4 and
 8 H100 of another lab at 32 MiB and more (2 to 17% faster). Host: the mean gap between operators in
 seven models (overheads.csv, T1). The others are assumed."""
 SAME_MACHINE = 0.03
-"""Shared spread of what was measured on the very machine: clocks and temperature of another day.
-Assumed."""
+"""Shared spread of kernels that were measured on the very machine: clocks and temperature of
+another day. Assumed."""
 NOT_MEASURED: Mapping[Cause, Spread] = {
     Cause.HOST: Spread(0.25, 0.2),
     Cause.COPY: Spread(0.1, 0.1),
@@ -115,32 +115,28 @@ NOT_MEASURED: Mapping[Cause, Spread] = {
     Cause.REDUCE_SCATTER_ACROSS: Spread(0.25, 0.15),
     Cause.ALL_GATHER_ACROSS: Spread(0.25, 0.15),
 }
-"""Spreads of what the profile has no measurements of.
+"""Spreads of kernels that the profile has no measurements of.
 
 Lookups: V100 and H100 reach 1.0 and 0.7 of their bandwidth in lookups and 0.96 and 0.54 in updates;
 a third GPU's share is as likely anywhere in the normal distribution of two such values. GEMM:
 constants carried from one of A100, H100, H200 and V100 to another (median errors of 12%, own spread
 of 16%; it takes twice that to or from an L40S). Own errors of lookups: the forward rows of
-embedding.csv that nothing was fitted to. Host: T1 as above, and an operator's time in one model
-and another (overheads.csv, T2). The others are assumed."""
+embedding.csv that nothing was fitted to. Host: T1 as above, and an operator's time in one model and
+another (overheads.csv, T2). The others are assumed."""
 OTHER_RANKS = 0.2
 """Own spread of a collective on a number of ranks of which there is no curve: 8 ranks from 2 and 4
 within 9 to 20% in the median (collectives_holdout.json)."""
 STRUCTURE = Spread(0.17, 0.03)
-"""What whole steps are off by beyond their kernels.
+"""Spreads of whole steps, beyond their kernels.
 
-Shared: what twelve published steps were, none of them fitted to, times 1.09 as they are few
-(Student's t; bench/results/coverage.json). Own, what a plan is off by that another plan of the same
-workload is not: assumed."""
+Shared: twelve published steps, none of them fitted to, times 1.09 as they are few (Student's t;
+bench/results/coverage.json). Own, by which plans of one workload differ: assumed."""
 STRUCTURE_ON_CORES = Spread(0.015, 0.0)
-"""The same of a CPU's cores that were calibrated, which run one operation after the other.
+"""Spreads of whole steps on a CPU's cores that were calibrated, which run one operation after the
+other.
 
-Two studies of 46 and 48 plans of three workloads, none of them fitted to: 1.0% and nothing beyond
-their kernels, the larger times 1.43 as workloads are few; plans of one workload differ by no more
-than their kernels say (cpu_runs of bench/results/coverage.json). With it the 90% intervals held 88%
-of the plans, without it 81%. Both are 71% since a cross network has all its kernels (2026-11-26):
-its phases are nearer to the measured ones, 2 and 5% short where they were 8 and 7%, and no longer
-make up for the optimizer's, which is half too long. It is to be estimated anew with that mended."""
+From two studies of 46 and 48 plans of three workloads, none of them fitted to, times 1.43 as
+workloads are few (cpu_runs of bench/results/coverage.json)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,16 +145,16 @@ class ErrorModel:
 
     spreads: Mapping[Cause, Spread]
     unread: Seconds = 0.0
-    """What kernels of a dense part that was read in part may take beside those that are timed
+    """Seconds that unread kernels of a dense part may take besides those timed
     (``uncertainty.unread``)."""
 
     def spread(self, cause: Cause) -> Spread:
-        """Return a cause's spreads; none where none are known."""
+        """Return a cause's spreads; 0 if they are unknown."""
         return self.spreads.get(cause, Spread(0.0, 0.0))
 
 
 def cause_of(op: Op, topology: Topology) -> Cause:
-    """Return what an error of an operation's duration is an error of."""
+    """Return the cause of errors of an operation's duration."""
     if op.kind in (NodeKind.HOST, NodeKind.WAIT):
         return Cause.HOST
     if op.kind is NodeKind.COPY:
@@ -202,17 +198,16 @@ def log_sigma(error: float | None, error_p90: float | None = None) -> float | No
 def error_model(topology: Topology, precision: DataType) -> ErrorModel:
     """Return the errors to expect on a machine, for dense layers of a precision.
 
-    Own spreads are those of the profile's held-out measurements, beside what another machine of the
-    kind was off by (``ANOTHER_MACHINE``, unless it was calibrated on the very one); what the
-    profile has no measurements of is off as much as such things have been elsewhere
-    (``NOT_MEASURED``).
+    Own spreads are those of the profile's held-out measurements; shared ones are those of another
+    machine of the kind (``ANOTHER_MACHINE``, unless it was calibrated on the very one). Kernels
+    without measurements are off by as much as elsewhere (``NOT_MEASURED``).
     """
     spreads = {cause: _spread(cause, topology, precision) for cause in NOT_MEASURED}
     return ErrorModel(spreads={**spreads, Cause.STRUCTURE: structure_spread(topology.hardware)})
 
 
 def structure_spread(hardware: HardwareProfile) -> Spread:
-    """Return what a step's structure is off by: less on a CPU's cores that were calibrated."""
+    """Return the spreads of whole steps: smaller on a CPU's cores that were calibrated."""
     on_cores = hardware.device is Device.CPU and is_calibrated(hardware)
     return STRUCTURE_ON_CORES if on_cores else STRUCTURE
 
@@ -237,16 +232,16 @@ def _spread(cause: Cause, topology: Topology, precision: DataType) -> Spread:
 
 
 def is_calibrated(hardware: HardwareProfile) -> bool:
-    """Tell whether a profile was measured on the machine it is for.
+    """Return whether a profile was measured on the machine it is for.
 
-    Host times are what `planner calibrate` measures and no public data has.
+    Host times are what ``planner calibrate`` measures and no public data has.
     """
     host = hardware.families.get(Cause.HOST.value)
     return host is not None and host.num_points > 0
 
 
 def _latency_sigma(topology: Topology) -> float | None:
-    """Return the largest spread of a node's curves: what is left of it where messages are small."""
+    """Return the largest spread of a node's curves, which holds for small messages."""
     known = [_curve_sigma(op, topology) for op in CollectiveOp]
     return max((sigma for sigma in known if sigma is not None), default=None)
 
@@ -256,7 +251,7 @@ _INTER_NODE = "inter_node"
 
 
 def _curve_sigma(op: CollectiveOp, topology: Topology) -> float | None:
-    """Return the spread of the curve of a node's ranks; more where it is another number's."""
+    """Return the spread of a node's curve; larger if it is of another number of ranks."""
     curves = [c for c in topology.hardware.curves if c.op is op and c.num_nodes == 1]
     exact = [curve for curve in curves if curve.num_ranks == topology.local_world_size]
     known = [log_sigma(curve.error, curve.error_p90) for curve in exact]

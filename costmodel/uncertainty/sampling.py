@@ -1,4 +1,4 @@
-"""One program under sampled errors: random numbers by name, and durations scaled by them.
+"""Timing one program under sampled errors: random numbers by name scale its durations.
 
 References
 ----------
@@ -24,10 +24,10 @@ from costmodel.uncertainty.error_model import Cause, ErrorModel, cause_of
 from costmodel.uncertainty.unread import is_dense_kernel, unread_spread
 
 NUM_SAMPLES = 256
-"""Enough for the ends of a 90% interval within 2% of the step time in repeated draws."""
+"""Number of samples: the ends of a 90% interval are within 2% of the step time in repeated
+draws."""
 MOST_SAMPLED_RANKS = 2**18
-"""Ranks of all samples together. Beyond 1,024 of them fewer samples are drawn: 256 of one plan on
-4,096 took 3.2 CPU seconds, and a limit of 10 s was 3 s late."""
+"""Largest number of ranks over all samples; beyond 1,024 ranks fewer samples are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Draws:
 
     @classmethod
     def of(cls, topology: Topology, most: int = NUM_SAMPLES) -> "Draws":
-        """Return as many as steps on these ranks are usually timed under, up to some number."""
+        """Return the usual number of samples for steps on these ranks, up to ``most``."""
         return cls(max(1, min(most, MOST_SAMPLED_RANKS // topology.world_size)))
 
     def normal(self, name: str) -> Array:
@@ -77,12 +77,12 @@ def _quantiles(count: int) -> Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlanNoise:
-    """A plan's own errors, as standard normal numbers or less where they average out."""
+    """A plan's own errors, as standard normal numbers, or smaller ones where they average out."""
 
     lookups: Array
-    """What lookup kernels are multiplied by, shape (samples, ranks)."""
+    """Errors of lookup kernels, shape (samples, ranks)."""
     structure: Array
-    """What the step is multiplied by, shape (samples,)."""
+    """Errors of the whole step, shape (samples,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +94,9 @@ class Sampler:
     draws: Draws
 
     def step_times(self, step: Program, noise: PlanNoise | None = None) -> tuple[Seconds, Array]:
-        """Return the step time as predicted, and of every sample.
+        """Return the predicted step, and the step of every sample, shape (samples,).
 
-        Without a plan's own noise, lookups and the structure have one that goes by their name.
+        Without a plan's own noise, errors of lookups and of the structure go by their name.
         """
         given = GivenStep.of(step, self.topology)
         unread = unread_spread(step, self.errors.unread) * self.draws.normal(Cause.UNREAD)
@@ -127,8 +127,8 @@ class Sampler:
     def _own(self, op: Op, cause: Cause, noise: PlanNoise | None) -> Array:
         """Return an operation's own errors, shape (samples, ranks or 1).
 
-        A collective's is a smooth function of the message, as what a fitted curve misses is; that
-        of a lookup comes from the tables; others' go by the operation's name.
+        A collective's is a smooth function of the message, like the error of a fitted curve; a
+        lookup's comes from the tables; others' go by the operation's name.
         """
         if noise is not None and cause in (Cause.LOOKUP, Cause.UPDATE):
             return noise.lookups

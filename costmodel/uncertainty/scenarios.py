@@ -1,9 +1,8 @@
-"""Machines that are off by what the models may be off by: what searches and what-ifs plan for.
+"""Machines that are off by the models' errors, for searches and what-ifs.
 
 ``step_samples`` scales the durations of one plan's step, operation by operation, and says how long
 a plan may take. A machine whose profile has all numbers of one cause scaled times any plan, at the
-speed of the engine. Both are off by the same kinds of errors: those that all operations of one
-cause share.
+speed of the engine. Both use the errors that all operations of one cause share.
 """
 
 from collections.abc import Mapping
@@ -31,15 +30,15 @@ DECIDING = (
 
 
 def scaled(topology: Topology, factors: Mapping[Cause, float]) -> Topology:
-    """Return a machine on which some things take so many times as long.
+    """Return a machine on which operations of some causes take longer by a factor.
 
     Parameters
     ----------
     topology
         The machine as it is known.
     factors
-        By cause, what its durations are multiplied by; causes that are left out stay as they are.
-        Those of dense kernels and of copies count for nothing here: no plan changes them.
+        Factor on the durations of each cause; other causes stay as they are. Dense kernels and
+        copies are not scaled: no plan changes them.
 
     """
     hardware = topology.hardware
@@ -55,10 +54,10 @@ def scaled(topology: Topology, factors: Mapping[Cause, float]) -> Topology:
 
 
 def scenarios(topology: Topology, precision: DataType, count: int) -> tuple[Topology, ...]:
-    """Return machines drawn from the errors that kernels of a cause share, equally likely.
+    """Return equally likely machines, drawn from the errors that kernels of a cause share.
 
-    The quantiles of every cause's errors in an order of its own (a Latin hypercube), always the
-    same ones: what one plan is timed on, all are.
+    The quantiles of every cause's errors are in an order of its own (a Latin hypercube), the same
+    in every call: all plans are timed on the same machines.
     """
     errors, draws = error_model(topology, precision), Draws(num_samples=count)
     return tuple(
@@ -85,7 +84,7 @@ def _host(host: Host, factor: float) -> Host:
 
 
 def _gpu(gpu: Gpu, forward: float, backward: float) -> Gpu:
-    """Scale what ``kernels.embedding.lookup_rates`` reads; latencies of kernels stay."""
+    """Return a GPU with lookup rates scaled (``kernels.embedding.lookup_rates``), not latencies."""
     gather = gpu.gather_bandwidth or gpu.l2_bandwidth
     return replace(
         gpu,
@@ -106,10 +105,9 @@ def _gpu(gpu: Gpu, forward: float, backward: float) -> Gpu:
 
 
 def _curve(curve: CollectiveCurve, factors: Mapping[Cause, float]) -> CollectiveCurve:
-    """Scale a curve: its latency by that of small messages, its end by that of large ones.
+    """Return a curve, its latency scaled as small messages, its end as large ones.
 
-    In between the logarithms of the factors go over into each other by the knots' sizes, as those
-    of times do.
+    In between the logarithm of the factor changes linearly with that of the size.
     """
     large = factors.get((ACROSS if curve.num_nodes > 1 else INSIDE)[curve.op], 1.0)
     small = factors.get(Cause.LATENCY, 1.0)

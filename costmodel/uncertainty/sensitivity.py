@@ -1,4 +1,4 @@
-"""At what value of an assumption two plans change places."""
+"""The value of an assumption at which two plans change places."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from costmodel.step.synthesis import program
 from costmodel.uncertainty.error_model import Cause, cause_of
 
 FACTORS: Array = np.geomspace(0.25, 4.0, 49)
-"""What durations are multiplied by; 1 is among them."""
+"""Factors on durations that are tried; 1 is among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanStep:
-    """The step of one plan, to be timed with some durations scaled."""
+    """The step of one plan, ready to be timed with some durations scaled."""
 
     given: GivenStep
     seconds: tuple[Array, ...]
@@ -28,7 +28,7 @@ class PlanStep:
 
     @classmethod
     def of(cls, workload: Workload, topology: Topology, plan: ShardingPlan) -> "PlanStep":
-        """Describe the step of a plan."""
+        """Return the step of a plan."""
         step = program(workload, topology, plan, every_batch=False)
         given = GivenStep.of(step, topology)
         ops = [step.ops[op] for op in given.ops]
@@ -39,7 +39,7 @@ class PlanStep:
         )
 
     def times(self, causes: Collection[Cause], factors: Array = FACTORS) -> Array:
-        """Return the step times where what is of some causes takes so many times as long."""
+        """Return the step times with the durations of some causes scaled, shape (factors,)."""
         scale = factors[:, None]
         times = self.given.step_times({
             op: seconds * scale if cause in causes else seconds[None, :]
@@ -49,7 +49,7 @@ class PlanStep:
 
 
 def crossing(first: Array, second: Array) -> float | None:
-    """Return the factor nearest to 1 at which the order of two step times changes; None: nowhere.
+    """Return the factor nearest to 1 at which the order of two step times changes; None: none.
 
     Between two factors both times are taken to be straight lines. Equal times are no order: the
     crossing is where one begins to be longer.

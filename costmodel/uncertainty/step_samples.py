@@ -29,7 +29,8 @@ from costmodel.uncertainty.unread import unread_time
 LEVEL = 0.9
 """Probability of the intervals on screen."""
 _DENSE = 20
-"""Where more than one in so many pairs of table and rank has a shard, sums are matrix products."""
+"""Sums over shards are matrix products if more than one in so many (table, rank) pairs has a
+shard."""
 _TINY = float(np.finfo(np.float64).tiny)
 
 Indices = NDArray[np.intp]
@@ -37,7 +38,7 @@ Indices = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepSamples:
-    """Step times of some plans under sampled errors."""
+    """Step times of several plans under sampled errors."""
 
     predicted: Array
     """Without errors, shape (plans,)."""
@@ -47,7 +48,7 @@ class StepSamples:
     """The shared errors by cause, in standard deviations, shape (samples,)."""
 
     def beside(self, other: "StepSamples") -> "StepSamples":
-        """Return these plans and some of another machine or workload, sampled with equal draws."""
+        """Return these plans and those of another machine or workload, sampled with equal draws."""
         return StepSamples(
             predicted=np.concatenate([self.predicted, other.predicted]),
             times=np.concatenate([self.times, other.times], axis=1),
@@ -55,38 +56,41 @@ class StepSamples:
         )
 
     def of(self, plans: Sequence[int]) -> "StepSamples":
-        """Return some of these plans, in another order."""
+        """Return the samples of some of these plans, in another order."""
         order = list(plans)
         return StepSamples(
             predicted=self.predicted[order], times=self.times[:, order], shared=self.shared
         )
 
     def interval(self, plan: int = 0, level: float = LEVEL) -> tuple[Seconds, Seconds]:
-        """Return where a plan's step time lies with some probability, as likely above as below."""
+        """Return the central interval of a plan's step with some probability, in seconds."""
         low, high = np.quantile(self.times[:, plan], [0.5 - level / 2, 0.5 + level / 2])
         return float(low), float(high)
 
     def mean(self, plan: int = 0) -> Seconds:
-        """Return a plan's expected step time.
+        """Return a plan's expected step, in seconds.
 
-        More than predicted where ranks wait for each other: the slowest of several sets the pace.
+        It is longer than predicted where ranks wait for each other, as the slowest sets the pace.
         """
         return float(self.times[:, plan].mean())
 
     def probability_faster(self, plan: int, other: int) -> float:
-        """Return how likely one plan is faster than another; half if they are the same."""
+        """Return the probability that one plan is faster than another.
+
+        A half if they are the same.
+        """
         mine, theirs = self.times[:, plan], self.times[:, other]
         return float(np.mean(mine < theirs) + 0.5 * np.mean(mine == theirs))
 
     def probability_fastest(self) -> tuple[float, ...]:
-        """Return how likely each plan is the fastest of all; equals share."""
+        """Return the probability that each plan is the fastest of all; equal plans share."""
         best = self.times == self.times.min(axis=1, keepdims=True)
         return tuple(
             float(share) for share in (best / best.sum(axis=1, keepdims=True)).mean(axis=0)
         )
 
     def regret(self, plan: int) -> Seconds:
-        """Return by how much a plan is expected to miss the fastest one."""
+        """Return the expected seconds by which a plan is slower than the fastest one."""
         return float(np.mean(self.times[:, plan] - self.times.min(axis=1)))
 
     def optimism(self) -> float:
@@ -140,11 +144,11 @@ def sample_steps(
     draws: Draws | None = None,
     loads: PlanLoads | None = None,
 ) -> StepSamples:
-    """Time plans under sampled errors of the machine's profile, or under some other errors.
+    """Return the step times of plans under errors of the machine's profile, or other errors.
 
     Lookup errors are drawn per table, and a rank's kernels have the mean of its tables', weighted
-    by their time: two ranks that hold different tables are off by different factors, two plans
-    that hold the same tables in the same place by the same. ``loads`` may know shards of the plans.
+    by their time: two ranks that hold different tables are off by different factors, two plans that
+    hold the same tables in the same place by the same. ``loads`` may know shards of the plans.
     """
     loads = loads or PlanLoads(workload, topology)
     draws = draws or Draws.of(topology)
@@ -167,7 +171,7 @@ def sample_steps(
 
 
 def sample_program(step: Program, topology: Topology, errors: ErrorModel) -> StepSamples:
-    """Time one program under sampled errors; all lookups of one operation are off by one factor."""
+    """Return the step times of one program under errors; lookups of an operation share a factor."""
     draws = Draws.of(topology)
     predicted, times = Sampler(topology, errors, draws).step_times(step)
     return StepSamples(
@@ -176,11 +180,11 @@ def sample_program(step: Program, topology: Topology, errors: ErrorModel) -> Ste
 
 
 def plan_noise(plan: ShardingPlan, draws: Draws, loads: PlanLoads) -> PlanNoise:
-    """Draw a plan's own errors from those of its tables.
+    """Return a plan's own errors, made of those of its tables.
 
     The lookups of a rank have the mean of its tables' errors, weighted by time. The structure has
-    one error per table and placement, weighted such that the squares add up to 1: two plans
-    share it as far as they place tables alike.
+    one error per table and placement, weighted such that the squares add up to 1: two plans share
+    it as far as they place tables alike.
     """
     workload, topology = loads.workload, loads.topology
     lookups = _Lookups.of(plan, loads)
@@ -206,16 +210,16 @@ def _place(sharding: TableSharding) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lookups:
-    """What the lookups of every table alone take on every rank that has a shard of it."""
+    """Seconds of the lookups of every table alone, on every rank that has a shard of it."""
 
     tables: Indices
-    """Shape (shards,), as all of these."""
+    """Table of each entry, shape (shards,), as in the other arrays."""
     ranks: Indices
     seconds: Array
 
     @classmethod
     def of(cls, plan: ShardingPlan, loads: PlanLoads) -> "_Lookups":
-        """Return those of a plan, by rank."""
+        """Return the lookups of a plan, by rank."""
         rows = [(index, row) for index, own in enumerate(loads.rows(plan)) for row in own]
         traffic = np.array([row.traffic for _, row in rows])
         weighted = np.array([loads.workload.tables[index].weighted for index, _ in rows])
@@ -236,11 +240,11 @@ class _Lookups:
         return shares
 
     def rank_means(self, values: Array, world_size: int) -> Array:
-        """Return means over every rank's tables, weighted by seconds, of numbers of all tables.
+        """Return means over every rank's tables, weighted by seconds, shape (samples, ranks).
 
-        Shape (samples, ranks), from (samples, tables). Most tables are on few ranks: sums over
-        these take a tenth of a product of matrices at 5,000 tables on 1,024 ranks, and where many
-        are on all ranks the product is what is quicker.
+        ``values`` has shape (samples, tables). Most tables are on few ranks: sums over these take a
+        tenth of a matrix product at 5,000 tables on 1,024 ranks, which is faster only if many are
+        on all ranks.
         """
         total = np.bincount(self.ranks, self.seconds, world_size)
         weights = self.seconds / np.maximum(total, _TINY)[self.ranks]

@@ -1,9 +1,9 @@
-"""What a dense part may take that was read off a model in part: attention, experts, sequences.
+"""The time of a dense part that was only read in part: attention, experts, sequences.
 
 Of 41 configurations of TorchEasyRec and four scripts the linear layers, read as if each ran once
 per sample and one after the other, have 1.1 (DeepFM), 0.8 (MMoE), 0.5 (DLRM), 0.24 (DIN), 0.12
-(MIND) and 0.007 (HSTU) of the FLOPs that torch counts. What the planner reads says how much more
-there may be (``DenseModel.most_products``); that is the end of the interval, not what is expected.
+(MIND) and 0.007 (HSTU) of the FLOPs that torch counts. ``DenseModel.most_products`` bounds how much
+more there may be; that is the end of the interval, not what is expected.
 """
 
 from math import log1p, sqrt
@@ -21,7 +21,7 @@ _DENSE = (Stage.DENSE_FORWARD, Stage.DENSE_BACKWARD)
 
 
 def unread_time(workload: Workload, gpu: Gpu) -> Seconds:
-    """Return what a dense part's layers may take beside what they are timed at, or less than that.
+    """Return the seconds by which a dense part may take longer, or shorter, than its layers.
 
     Of d multiplications for each of B samples more or fewer than in the layers, as one square
     product for the forward and two for the backward:
@@ -42,10 +42,10 @@ def unread_time(workload: Workload, gpu: Gpu) -> Seconds:
 
 
 def unread_spread(step: Program, unread: Seconds) -> float:
-    """Return the standard deviation of the log of what a step's dense kernels take.
+    """Return the standard deviation of the log of the seconds of a step's dense kernels.
 
-    By it the end of a 90% interval is where all of ``unread`` is on top, as log-normal factors have
-    it: exp(1.645 s) = (t + unread) / t.
+    With it a 90% interval ends where all of ``unread`` is added, in log-normal factors: exp(1.645
+    s) = (t + unread) / t.
     """
     if not unread:
         return 0.0

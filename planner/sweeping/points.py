@@ -123,7 +123,7 @@ class Sweep:
 
     @property
     def front(self) -> tuple[SweepPoint, ...]:
-        """The Pareto front: points that no other one beats in throughput, cost per sample and step."""
+        """The Pareto front: points that no other beats in throughput, cost per sample and step."""
         return tuple(
             point
             for point in self.feasible
