@@ -10,7 +10,7 @@ from costmodel.base.arrays import Array, Ints
 
 
 class PathsToLast:
-    """Operations in an order in which each waits for earlier ones only; the last one's paths."""
+    """Operations, each waiting for earlier ones only, and the longest path to the last one."""
 
     def __init__(self, places: Ints, first: Ints, waits: Ints) -> None:
         """Take the operations.
@@ -27,12 +27,12 @@ class PathsToLast:
         """
         self.places, self.first, self.waits = places, first, waits
         self.ends = np.zeros(len(places))
-        """When every operation ends."""
+        """End of every operation, in seconds."""
         self.came_from = np.zeros(len(places), dtype=np.int64)
-        """What it waited for last; -1: nothing."""
+        """The operation whose end each one waited for last; -1: none."""
 
     def longest(self, times: Array) -> float:
-        """Return the sum of the durations on the longest path; ``times``: all, by place."""
+        """Return the seconds of the longest path; ``times`` are durations by place."""
         for number in range(len(self.places)):
             latest, end = -1, 0.0
             for at in range(self.first[number], self.first[number + 1]):

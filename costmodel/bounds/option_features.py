@@ -1,8 +1,8 @@
-"""What every option of one table puts into a step's formulas, as a mean over ranks.
+"""The features that every option of one table adds to a step's formulas, as a mean over ranks.
 
-The features are those of ``step.template``: what the durations of a step are formulas of.
-They are exact but for two things that only lower them: a UVM cache has every row for its speed,
-and none for its size.
+The features are those of ``step.template``: what the durations of a step are formulas of. They are
+exact but for two things that only lower them: a UVM cache has every row for its speed, and none for
+its size.
 """
 
 from collections import Counter
@@ -48,67 +48,66 @@ from costmodel.step.template import KERNEL_FEATURES, PLAN_FEATURES, RANK_FEATURE
 
 
 class Part(IntEnum):
-    """A lookup kernel's time in seconds, by what bounds it.
+    """Parts of a lookup kernel's seconds, by what bounds it.
 
-    HBM's and L2's each have what of the other's is not hidden behind it.
+    HBM's and L2's each contain the time of the other that is not hidden behind it.
     """
 
     FORWARD_HBM = 0
     FORWARD_L2 = 1
     FORWARD_OTHER = 2
-    """Beside the longer one of the two above."""
+    """Besides the longer one of the two above."""
     BACKWARD_HBM = 3
     BACKWARD_L2 = 4
     BACKWARD_IDS = 5
-    """What adding up every id's gradient takes."""
+    """Adding up every id's gradient."""
     BACKWARD_OTHER = 6
-    """Beside the longest one of the three above."""
+    """Besides the longest one of the three above."""
     HERE = 7
-    """Not a time: 1 where the kernel has work on a rank that holds a shard of the first table, for
-    that table."""
+    """Not a time: 1 if the kernel has work on the rank with a shard of the first table."""
 
 
 OptionKey: TypeAlias = tuple[ShardingType, ComputeKernel, int]
-"""How a table is sharded: type, kernel, column blocks."""
+"""Sharding type, kernel and number of column blocks of a table."""
 GROUP_FEATURES = (*RANK_FEATURES, *PLAN_FEATURES)
-"""As in templates, but for ``present``: the share of a module's tables that are in the group, which
-is at most whether the group is there."""
+"""Features of groups as in templates; ``present`` is the share of a module's tables in the group,
+which is at most whether the group is there."""
 KERNEL_VALUES = (*KERNEL_FEATURES, *Part)
-"""What a lookup kernel has of an option."""
+"""Values of an option for its lookup kernel."""
 EXCHANGED = ("features", "ids", "columns")
-"""Features of ranks that collectives send."""
+"""Rank features whose amounts collectives send."""
 WIDTH = len(GROUP_FEATURES) + len(KERNEL_VALUES)
-"""Numbers that describe an option."""
+"""Number of values that describe an option."""
 _NO_CACHE = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BoundOptions:
-    """Options, table by table; arrays have a row for every one of them."""
+    """Options of tables, table by table; arrays have a row for each option."""
 
     table: NDArray[np.intp]
-    """Its table's number."""
+    """Number of the option's table."""
     kernels: tuple[GroupKernel, ...]
-    """Groups and kernels that any of them has."""
+    """All (group, kernel) pairs of the options."""
     kernel: NDArray[np.intp]
-    """Its group and kernel, by their place there."""
+    """Place of the option's pair in ``kernels``."""
     values: Array
-    """``GROUP_FEATURES``, ``KERNEL_VALUES``: means over ranks where they have a value on each."""
+    """``GROUP_FEATURES`` and ``KERNEL_VALUES``; means over ranks if they have a value on each."""
     exchanged: Array
-    """``EXCHANGED`` of the largest shard, each by itself."""
+    """``EXCHANGED`` of the largest shard, the largest of each."""
     memory: Array
-    """HBM over all ranks."""
+    """Bytes of HBM over all ranks."""
     largest: Array
-    """HBM of the largest shard."""
+    """Bytes of HBM of the largest shard."""
     alone: Array
-    """Forward and backward of the largest shard on the rank that has it, were it alone."""
+    """Seconds of forward and backward of the largest shard, if alone on its rank."""
     busy: Array
-    """Share of the ranks that look anything up, at least: those with one column block; 0 where a
+    """Smallest share of the ranks that look anything up: those with one column block; 0 where a
     shard has nothing to look up."""
     rank: NDArray[np.intp]
-    """The rank that holds all of it, of tables that are given to one; -1 of others."""
+    """The rank given to the table if it is a single one; else -1."""
     number: NDArray[np.intp]
-    """Its place among all that were described."""
+    """Place among all options that were described."""
 
     def signature(self) -> Signature:
         """Return every sharding group and its lookup kernels, in order."""
@@ -120,7 +119,7 @@ class BoundOptions:
 
     @cached_property
     def of_kernels(self) -> list[tuple[GroupKernel, NDArray[np.intp]]]:
-        """Groups and kernels that some have, each with the numbers of these, in order."""
+        """(group, kernel) pairs, each with the numbers of its options, in order."""
         order = np.argsort(self.kernel.astype(np.int16), kind="stable")
         numbers = np.split(order, np.cumsum(np.bincount(self.kernel, minlength=len(self.kernels))))
         pairs = zip(self.kernels, numbers[:-1], strict=True)
@@ -151,7 +150,7 @@ class BoundOptions:
         return largest
 
     def busy_shares(self, groups: Iterable[GroupKey]) -> dict[GroupKey, float]:
-        """Return on what share of the ranks groups have work at least, in plans that have them."""
+        """Return the smallest share of the ranks with work for each group, if plans have it."""
         members = {group: [group == own for own, _ in self.kernels] for group in groups}
         return {
             group: float(self.busy[np.array(member)[self.kernel]].min(initial=1.0))
@@ -159,12 +158,12 @@ class BoundOptions:
         }
 
     def some(self, kept: NDArray[np.bool_]) -> "BoundOptions | None":
-        """Return those that are kept; None where a table loses all."""
+        """Return the options kept; None if a table loses all."""
         has_some = np.bincount(self.table[kept], minlength=self.table[-1] + 1).all()
         return self.taken(kept) if has_some else None
 
     def taken(self, kept: NDArray[np.bool_]) -> "BoundOptions":
-        """Return those that are kept, at least one of every table."""
+        """Return the options kept, which are at least one of every table."""
         arrays = {
             each.name: getattr(self, each.name)[kept]
             for each in fields(self)
@@ -181,9 +180,10 @@ class OptionFeatures:
     topology: Topology
 
     def all(self, go_on: Callable[[], bool]) -> BoundOptions:
-        """Describe every valid option, offered by sharders or not, but for hopeless ones.
+        """Return every valid option, offered by sharders or not, without hopeless ones.
 
-        Table by table, those that move most bytes first, for as long as ``go_on`` is true.
+        Tables are described one by one, those that move most bytes first, as long as ``go_on`` is
+        true.
         """
         tables = self.workload.tables
         keys = [
@@ -195,7 +195,7 @@ class OptionFeatures:
         return self.some(OptionCodes.of(keys))
 
     def some(self, codes: OptionCodes) -> BoundOptions:
-        """Describe some options, table by table; their caches' sizes do not count."""
+        """Return the options of some ways, table by table; sizes of their caches do not count."""
         kernels, kernel = kernels_of(self.workload.tables, codes)
         every_row = codes._replace(cache_load_factor=np.ones(len(codes.table)))
         cuts = cuts_of(self.workload, self.topology, every_row)
@@ -216,14 +216,14 @@ class OptionFeatures:
         )
 
     def _ranks(self, codes: OptionCodes) -> NDArray[np.intp]:
-        """Return the rank that each of some options is on alone, as its table is given to it."""
+        """Return the rank given to each option's table if it is a single one; else -1."""
         given = [table.ranks for table in self.workload.tables]
         of_table = np.array([ranks[0] if len(ranks) == 1 else -1 for ranks in given], dtype=np.intp)
         spread = np.array([kind.within_node or kind.everywhere for kind in TYPES])
         return np.where(spread[codes.kind], -1, of_table[codes.table])
 
     def _keys(self, table: EmbeddingTable) -> Iterator[OptionKey]:
-        """Yield types, kernels and splits that are valid, but for hopeless ones."""
+        """Yield valid types, kernels and splits of a table, without hopeless ones."""
         for kind in allowed_types(self.workload, table):
             counts = self._column_counts(table, kind)
             for kernel, count in product(allowed_kernels(table, kind), counts):
@@ -231,7 +231,7 @@ class OptionFeatures:
                     yield kind, kernel, count
 
     def _column_counts(self, table: EmbeddingTable, kind: ShardingType) -> tuple[int, ...]:
-        """Return numbers of column blocks; where the ranks are given, the one number they leave."""
+        """Return numbers of column blocks; the one number that given ranks leave."""
         if table.ranks:
             block_ranks = fixed_block_ranks(self.workload, self.topology, table, kind)
             return () if block_ranks is None else (len(block_ranks) or 1,)
@@ -240,7 +240,7 @@ class OptionFeatures:
     def _is_hopeless(
         self, table: EmbeddingTable, kind: ShardingType, kernel: ComputeKernel, width: int
     ) -> bool:
-        """Return whether ``fused`` is allowed, too, and ``dense`` moves and keeps more than it.
+        """Return whether ``fused``, also allowed, moves and keeps less than the kernel ``dense``.
 
         ``dense`` writes a gradient of the whole shard, at least 4 bytes for each element hit, where
         ``fused`` reads and writes rows and their state (``kernels.shard_traffic``).
@@ -287,7 +287,7 @@ class _Cuts:
     cuts: Cuts
 
     def described(self) -> _Described:
-        """Return all cuts as arrays."""
+        """Return the features of all cuts as arrays."""
         tables, cuts, shards = self.workload.tables, self.cuts, self.cuts.shards
         world, firsts = self.topology.world_size, self.cuts.first[:-1]
         if not len(firsts):
@@ -346,7 +346,7 @@ class _Cuts:
         )
 
     def _lookups(self, traffic: Array, weighted: Array) -> tuple[Array, Array]:
-        """Return the parts of every shard's lookup, and what it takes alone."""
+        """Return the parts of every shard's lookup, and the seconds that it takes alone."""
         rates, gpu = lookup_rates(self.topology.hardware), self.topology.hardware.gpu
         update = gpu.backward_correction.least_factor
         read = min(1.0, gpu.forward_correction.least_factor)  # gradients of weights have none
@@ -377,19 +377,19 @@ class _Cuts:
 
 
 def is_first(numbers: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Return which of some numbers, none less than 0, equal ones side by side, differ from before.
+    """Return which numbers differ from the one before; all are at least 0.
 
-    So the first option of every table, where tables are in order.
+    These are the first options of tables, if ``numbers`` are tables in order.
     """
     differs: NDArray[np.bool_] = np.diff(numbers, prepend=-1) != 0
     return differs
 
 
 def _module(table: EmbeddingTable) -> tuple[bool, bool]:
-    """Return what decides which tables can be in one group."""
+    """Return the properties that tables must share to be in one group."""
     return group_key(table, ShardingType.TABLE_WISE)[:2]
 
 
 def _work(table: EmbeddingTable) -> float:
-    """Return what decides how much of a step a table is: the elements looked up per sample."""
+    """Return the elements looked up per sample, a measure of a table's part of a step."""
     return table.pooling_factor * table.embedding_dim * table.num_features

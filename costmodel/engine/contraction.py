@@ -21,18 +21,18 @@ from costmodel.step.template import Issued, Template, TemplateOp, WorkKind
 
 
 class Contracted(NamedTuple):
-    """Operations that stay, in order; elsewhere they are known by their places among these."""
+    """Operations that are left, in order; other arrays use their places among these."""
 
     ops: Ints
-    """Their numbers in the template."""
+    """Numbers in the template."""
     starts: Ints
-    """Where what each waits for begins, (operations + 1,)."""
+    """Where the sources of each begin, shape (operations + 1,)."""
     sources: Ints
-    """What it waits for: an operation, or ``-1 - operation`` of the step before."""
+    """Operations that each waits for; ``-1 - operation`` is that of the step before."""
     lags: Array
-    """Seconds from the source's end on."""
+    """Seconds between a source's end and the operation's start."""
     finals: Ints
-    """Operations that end a step: the last of every resource."""
+    """Operations that end a step, the last one of every resource."""
 
 
 class Contraction:
@@ -50,31 +50,31 @@ class Contraction:
         self.before, self.before_from = flat(op.after_previous for op in ops)
         """Operations of the step before, and where each one's begin."""
         self.launched_by = np.array([_launcher(op) for op in ops], dtype=np.int64)
-        """-1: none."""
+        """The operation that launches each; -1: none."""
         self.seconds = np.array([op.work.seconds for op in ops], dtype=np.float64)
         self.varies = np.array([_varies(op) for op in ops], dtype=np.int64)
-        """Whether an operation stays wherever it is."""
+        """Whether an operation is never contracted."""
 
         self.stays = np.zeros(len(ops), dtype=np.int64)
-        """1: it stays; 0: it becomes lags; -1: it is not there."""
+        """1: the operation is left; 0: it becomes lags; -1: the plan lacks it."""
         self.marked = np.zeros(len(ops), dtype=np.int64)
-        """Whether an operation of the next step waits for it."""
+        """Whether an operation of the next step waits for each."""
         self.final = np.zeros(len(numbers), dtype=np.int64)
         """The last operation of every resource; -1: it has none."""
         self.last = np.zeros(len(numbers), dtype=np.int64)
         """The last one so far."""
         self.first = np.zeros(len(ops) + 1, dtype=np.int64)
-        """Where the lags begin at which an operation that stays starts, or another one ends."""
+        """Where each operation's lags begin, to its start if it is left, else to its end."""
         self.sources = np.zeros(4 * len(ops) + 4, dtype=np.int64)
-        """What every lag is after: the end of an operation that stays, or of ``-1 - operation`` in
+        """Source of every lag: the end of an operation that is left, or of ``-1 - operation`` in
         the step before."""
         self.lags = np.zeros(4 * len(ops) + 4)
         self.end = 0
         """Where the present operation's lags end."""
         self.seen = np.zeros(2 * len(ops), dtype=np.int64)
-        """The last operation that waits for a source, after which the others are: ``_place``."""
+        """By source, the last operation that waits for it (``_place``)."""
         self.at = np.zeros(2 * len(ops), dtype=np.int64)
-        """Where that lag is."""
+        """By source, where that operation's lag is."""
 
     def contract(self, is_there: NDArray[np.bool_] | None = None) -> Contracted:
         """Contract the step of plans that have some operations; by default all."""
@@ -119,7 +119,7 @@ class Contraction:
         self.first[count] = self.end
 
     def _add(self, op: int) -> None:
-        """Contract the next operation, or keep it."""
+        """Contract the next operation, or leave it."""
         resource = self.resource[op]
         last = self.last[resource]
         if last >= 0:
@@ -146,7 +146,7 @@ class Contraction:
             self.lags[at] += self.seconds[op]
 
     def _wait_for(self, op: int, other: int, lag: float) -> None:
-        """Let an operation wait for another one's end, if that is there, and a lag."""
+        """Have an operation wait for another one's end and a lag, if that one is there."""
         if self.stays[other] == 1:
             self._wait(op, other, lag)
         elif self.stays[other] == 0:
@@ -154,7 +154,7 @@ class Contraction:
                 self._wait(op, self.sources[at], self.lags[at] + lag)
 
     def _wait(self, op: int, source: int, lag: float) -> None:
-        """Let an operation start no earlier than a lag after a source's end."""
+        """Have an operation start at a lag after a source's end at the earliest."""
         place = self._place(source)
         if self.seen[place] == op:
             at = self.at[place]
@@ -168,7 +168,7 @@ class Contraction:
         self.end += 1
 
     def _prune(self, op: int) -> None:
-        """Leave out sources that another source of an operation always exceeds."""
+        """Drop sources of an operation that another of its sources always exceeds."""
         begin = self.first[op]
         for at in range(begin, self.end):
             source, lag = self.sources[at], self.lags[at]
@@ -188,7 +188,7 @@ class Contraction:
         self.end = kept
 
     def _place(self, source: int) -> int:
-        """Return where it is noted which operation waits for a source."""
+        """Return the index in ``seen`` and ``at`` of a source."""
         return source if source >= 0 else len(self.resource) - 1 - source
 
 

@@ -1,7 +1,7 @@
-"""How options cut their tables: the different shards of many options at once, as arrays.
+"""The different shards of many ways to shard tables, as arrays.
 
-A search looks at tens of thousands of options before its first plan. Types that cut alike share
-their shards, and of the shards of an option most are alike: what is left is described all at once.
+A search looks at tens of thousands of ways before its first plan. Sharding types that cut alike
+share their shards, and most shards of a way are alike: only different ones are described.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,8 @@ _KERNELS = tuple(KERNELS)
 GroupKernel: TypeAlias = tuple[GroupKey, KernelKey]
 """A sharding group, and a lookup kernel in it."""
 _DIFFERENT_LENGTHS = 3
-"""Row blocks of a table with hashed ids: the long ones, what is left, and empty ones."""
+"""Number of different row blocks of a table with hashed ids: the long ones, the rest, empty
+ones."""
 
 
 class OptionCodes(NamedTuple):
@@ -64,16 +65,16 @@ class OptionCodes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cuts:
-    """The different shards of some options; types that take the same memory cut alike."""
+    """The different shards of some ways; types that take the same memory have the same cut."""
 
     of_option: Places
     """Every option's cut."""
     first: Places
-    """Where the different shards of every cut begin, one more entry than cuts."""
+    """Where the different shards of every cut begin, shape (cuts + 1,)."""
     copies: Places
-    """How many shards of a column block are like each different one."""
+    """Number of shards of a column block that are like each different one."""
     table: Places
-    """The table of each, and its type, or one that takes the same memory."""
+    """Table of each different shard."""
     kind: Places
     shards: LookupShards
 
@@ -118,7 +119,7 @@ def cuts_of(workload: Workload, topology: Topology, codes: OptionCodes) -> Cuts:
 def _row_blocks(
     workload: Workload, topology: Topology, table: Places, kind: Places
 ) -> tuple[Places, Places, Places, Places]:
-    """Return the cut, first row, length and number of all different row blocks of some cuts.
+    """Return cut, first row, length and number of the different row blocks of some cuts.
 
     As ``blocks.like_row_blocks`` has them, for the table and type of every cut.
     """
@@ -149,9 +150,9 @@ def _row_blocks(
 def factors_of(
     workload: Workload, topology: Topology, cuts: Cuts, cache_load_factor: Array
 ) -> ShardFactors:
-    """Return what the bytes of every different shard depend on, as arrays.
+    """Return the factors of the bytes of every different shard, as arrays.
 
-    ``cache_load_factor``: share of the rows that each one's cache holds, where it has one.
+    ``cache_load_factor`` is the share of rows in each one's cache, if it has one.
     """
     nature, examples = natures(workload.tables)
     sizes = len(examples), len(TYPES), len(_KERNELS)
@@ -179,7 +180,7 @@ def factors_of(
 def kernels_of(
     tables: Sequence[EmbeddingTable], codes: OptionCodes
 ) -> tuple[tuple[GroupKernel, ...], Places]:
-    """Return the groups and kernels of some options, in order, and the place of each option's."""
+    """Return the (group, kernel) pairs of some ways, in order, and the place of each way's pair."""
     nature, examples = natures(tables)
     sizes = len(examples), len(TYPES), len(_KERNELS)
     every, which = np.unique(
@@ -196,10 +197,10 @@ def kernels_of(
 
 
 def natures(tables: Sequence[EmbeddingTable]) -> tuple[Places, list[EmbeddingTable]]:
-    """Return the nature of every table, and one table of each.
+    """Return a number for the nature of every table, and one table of each nature.
 
-    It decides the groups and kernels that a table may be in, and all that a shard's bytes depend on
-    but for ``TableReads``, its shape and the size of its cache.
+    The nature decides the groups and kernels that a table may be in, and everything that a shard's
+    bytes depend on but ``TableReads``, its shape and the size of its cache.
     """
     known: dict[object, int] = {}
     examples: list[EmbeddingTable] = []

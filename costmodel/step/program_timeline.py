@@ -24,7 +24,7 @@ from costmodel.step.synthesis import NUM_STEPS, program
 from costmodel.step.timeline import Timeline
 
 _NOTHING = -1
-"""What a node waits for that can start at once."""
+"""Stands for the predecessor of a node that can start at once."""
 
 
 def plan_timeline(
@@ -51,7 +51,7 @@ def program_timeline(step: Program, num_steps: int = NUM_STEPS) -> Timeline:
 
 
 class _Timing:
-    """Times of operations, shape (operations of all steps, ranks); those before are known."""
+    """Times of operations, shape (operations of all steps, ranks), computed in their order."""
 
     def __init__(self, step: Program, num_steps: int) -> None:
         self.program = step
@@ -76,9 +76,11 @@ class _Timing:
         self._last[op.resource] = row
 
     def _wait(self, row: int, rows: Places, launch: int | None) -> None:
-        """Note when the last of some operations has ended, and which: of two, the one begun first.
+        """Note when the last of some operations has ended, and which.
 
-        Of two that begin together too, it is the first in the program.
+        Of equals, the one begun first.
+
+        Of two that also begin together, it is the first in the program.
         """
         due = self.ends[rows] + np.where(rows == launch, self.program.launch_delay, 0.0)[:, None]
         ready = due.max(axis=0)
@@ -87,7 +89,10 @@ class _Timing:
         self.binding[row] = rows[which] * self.program.world_size + self._ranks
 
     def _join(self, row: int, members: Places) -> None:
-        """Start a collective when its last member is ready: of two, the one of higher rank."""
+        """Start a collective when its last member is ready.
+
+        Of equal ones, that of the higher rank.
+        """
         ready = self.ready[row][members]
         last = members.shape[1] - 1 - ready[:, ::-1].argmax(axis=1)
         cause = self.binding[row][members[np.arange(len(members)), last]]
@@ -110,7 +115,7 @@ class _Timing:
 
 
 class _Binding(Sequence[int | None]):
-    """What decided the start of nodes, as ``Timeline.binding`` has it."""
+    """The predecessor that decided the start of each node, as in ``Timeline.binding``."""
 
     def __init__(self, numbers: Places) -> None:
         self._numbers = numbers

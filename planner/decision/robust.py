@@ -1,10 +1,10 @@
-"""Descent to a plan that stays good where the models are off, and has most in reserve.
+"""Descents to a plan that is good on many sampled machines and leaves most in reserve.
 
-A search minimises the step as predicted. Where that does not depend on the plan (the host decides,
-say), ties go to whatever came first: tables on few ranks, small ones cut over all. Here single
-tables are moved as long as that shortens the mean step over machines drawn from the models' errors
-(``costmodel.uncertainty.scenarios``), or makes the plan preferable at no cost that the models could
-tell: ``Preference`` has the order.
+A search minimises the predicted step. Where that does not depend on the plan (the host decides,
+say), the first plan found wins: it may put tables on few ranks and cut small ones over all. A
+descent moves single tables as long as that shortens the mean step over machines drawn from the
+models' errors (``costmodel.uncertainty.scenarios``), or makes the plan preferable (``Preference``)
+without a longer step that the models could tell.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,80 +30,79 @@ from sharders.problem.options import places
 from sharders.problem.sharding_problem import ShardingProblem
 
 NUM_SCENARIOS, LEAST_SCENARIOS = 8, 2
-"""Machines searched over; with time for fewer than the least, on none."""
+"""Number of sampled machines that are searched over, and the smallest number worth searching
+over."""
 LOOKUP_STEP = 0.02
-"""Difference between the lookups of two plans' busiest ranks that counts, as a share of the step.
-It is what the own errors of lookups (18%) make of lookups that are a tenth of the step."""
+"""Unit of ``Preference.lookups``, as a share of the step: smaller differences do not count."""
 MEMORY_STEP = 0.05
-"""Difference between the memory of two plans' fullest ranks that counts, as a share of all that a
-rank has for tables: about what a reserve is off by."""
+"""Unit of ``Preference.memory``, as a share of the bytes that a rank has for tables: about the
+error of the memory reserve."""
 HEADROOM_STEP = 0.01
-"""Difference between two steps at twice the batch that counts: what models can tell apart."""
+"""Unit of ``Preference.headroom``, as a share of the step at twice the batch: the models tell no
+less apart."""
 UNEVEN_STEP = 0.01
-"""Difference in unevenness that counts: ranks times the sum of squares over the square of the sum,
-which is 1 where all ranks have the same, and as many as there are ranks where one has all."""
+"""Unit of ``Preference.uneven``. Unevenness of a quantity is the number of ranks times the sum of
+its squares over the square of its sum: 1 where all ranks have the same, the number of ranks where
+one rank has all."""
 SLACK = 0.005
-"""Share of the mean step that a preferable plan may cost."""
+"""Share of the mean step by which a preferable plan may be slower."""
 GAIN = 1e-3
-"""Share of the mean step that counts as shorter."""
+"""A mean step counts as shorter if it is so by at least this share."""
 MOVES = 100
-"""Moves for each table of a run on one machine: at 26 tables on 8 GPUs all runs take 0.05 CPU
-seconds, and shorten the expected step of dlrm_dcnv2 from 7.58 to 7.46 ms; four times as many to
-7.45."""
+"""Moves of an annealing run on one machine, for each table."""
 MOST_PLACES = 8
-"""Sets of ranks tried for one option of one table, lightly loaded ranks first; and the ranks where
-it is, as far as the option has them: its own load makes them look busy."""
+"""Number of places (sets of ranks) tried for one option of one table, the least loaded ranks first.
+The table's present ranks are tried besides, as its own load makes them look busy."""
 MOST_PASSES = 6
-"""Looks at every table."""
+"""Largest number of passes of a descent over all tables."""
 EDITOR_TIME: Seconds = 0.015
 OPTION_TIME: Seconds = 4.5e-5
-"""What an editor takes, and for each option of a table besides, once costs are known: 0.19 s for
-the 3,900 of 300 tables on 128 GPUs, 0.025 s for the 260 of 26 on 8; as much again for every
-further batch of a step that is written."""
+"""CPU seconds that an editor takes to get ready for each option of a table, and a look at it takes,
+once costs are known; and as much again for each further batch of a step that is written."""
 TIMES_INTERPRETED = 100
-"""Times as long as compiled that descents take, and the runs before them: 22 CPU seconds for 26
-tables on 128 GPUs, of a limit of 4."""
+"""Factor by which descents and the runs before them are slower where they run interpreted."""
 PLANS_PER_LOOK = 20
-"""Plans that a search counts for each look at a table. While nothing limited them, descents from a
-search of 100 plans, a tenth of a second, took 50 for 400 tables on 64 GPUs."""
+"""Where plans are counted instead of time: number of plans of the search for which a descent may
+look at one table."""
 READY, DESCENTS = 0.25, 0.7
-"""Shares of the time left in which to get ready, and to be done with descents: to time plans under
-all samples takes less."""
+"""Shares of the time left by which the editors have to be ready and the descents done; timing plans
+under all samples takes less than the rest."""
 _MOST = 10**9
 
 
 class Preference(NamedTuple):
-    """By what plans are chosen whose steps cannot be told apart: the first that differs decides.
+    """How preferable a plan is among plans of the same step: the first difference decides.
 
-    Less is better, everywhere; what is measured counts in steps, so that only differences that
-    matter do.
+    Less is better. Measured quantities are whole numbers of units (``LOOKUP_STEP`` and so on), so
+    that small differences do not count.
     """
 
     lookups: int
-    """Lookups of the busiest rank, in ``LOOKUP_STEP`` of the step: even ones suit any error."""
+    """Lookup time of the busiest rank, in units of ``LOOKUP_STEP``: even lookups suit any error."""
     memory: int
-    """Bytes on the fullest rank, in ``MEMORY_STEP`` of what it has: room for tables that grow."""
+    """Bytes on the fullest rank, in units of ``MEMORY_STEP``: less leaves room for tables that
+    grow."""
     headroom: int
-    """Step at twice the batch, in ``HEADROOM_STEP`` of the first plan's; many where it does not
-    fit."""
+    """Step at twice the batch, in units of ``HEADROOM_STEP`` of the first plan's step; a large
+    number where it does not fit."""
     narrow: int
-    """Shards narrower than ``NARROW`` columns, of tables that are not."""
+    """Number of shards narrower than ``NARROW`` columns, of tables that are not narrow."""
     shards: int
-    """Shards in all: fewer are wider, and fewer kernels' arguments, checkpoints' files, metrics."""
+    """Number of shards: fewer are wider, and need fewer kernel arguments and checkpoint files."""
     cut: int
-    """Tables that are not whole. Replicated ones are; those cut by rows are not, on one rank
-    either."""
+    """Number of tables that are not whole. A replicated table is whole; one cut by rows is not,
+    even on one rank."""
     types: int
-    """Sharding types in use: each has collectives of its own."""
+    """Number of sharding types in use: each has collectives of its own."""
     uneven: int
-    """Unevenness of lookups and of memory, however small they are, in ``UNEVEN_STEP``."""
+    """Unevenness of lookups and of memory, in units of ``UNEVEN_STEP``."""
 
 
 LAST = Preference(*(_MOST for _ in Preference._fields))
 
 
 class _Shape(NamedTuple):
-    """What counts of one table's option whatever its ranks."""
+    """The parts of a ``Preference`` that one table's option adds on any ranks."""
 
     narrow: int
     shards: int
@@ -130,11 +129,14 @@ class RobustSearch:
         self._doubled = _doubled(problem)
 
     def start(self, plan: ShardingPlan) -> Preference:
-        """Make a plan the current one; the first one's step is what others are measured in."""
+        """Make a plan the current one, and return its preference.
+
+        The first plan's step is the unit of later preferences.
+        """
         step_time = self._predicted.start(plan)
         self._unit = self._unit or step_time
         self._mean = self.mean(plan)
-        doubled = _started(self._doubled, plan)
+        doubled = _started_step(self._doubled, plan)
         self._fits_doubled = doubled < inf
         self._doubled_unit = self._doubled_unit or (doubled if doubled < inf else 0.0)
         lookups, free = self._predicted.rank_times(), self._predicted.free()
@@ -147,24 +149,24 @@ class RobustSearch:
         return self._go_on()
 
     def mean(self, plan: ShardingPlan) -> Seconds:
-        """Return the mean step of a plan on all machines; infinite where it has other options.
+        """Return the mean step of a plan on all machines, in seconds, and make it current there.
 
-        It becomes the current one there.
+        It is infinite if the plan has options that are not offered.
         """
         if not offered(self._problem, [plan]):
             return inf
         return float(np.mean([editor.start(plan) for editor in self._machines]))
 
     def preference(self, plan: ShardingPlan) -> Preference:
-        """Return what a plan is preferred by; last of all where it has other options."""
+        """Return how preferable a plan is; the worst value if it has options not offered."""
         return self.start(plan) if offered(self._problem, [plan]) else LAST
 
     def elsewhere(self, plan: ShardingPlan) -> Iterator[ShardingPlan]:
-        """Yield where short runs of annealing from a plan end, one on each of the machines.
+        """Yield the plans at which short annealing runs from a plan end, one on each machine.
 
-        Some are made whether or not there is time: they take less than it took to get ready.
-        Where the host decides as predicted, the search cannot tell plans apart that lie far apart
-        on a machine with a faster host.
+        A few runs are made even without time left: they take less time than getting ready did. They
+        find plans far from the first one, which a search cannot where the host decides on the
+        predicted machine.
         """
         if not offered(self._problem, [plan]):
             return
@@ -176,9 +178,13 @@ class RobustSearch:
             yield editor.annealed(MOVES * tables, HEAT / tables, COLD)
 
     def descend(self, plan: ShardingPlan) -> ShardingPlan:
-        """Return where a descent from a plan ends: no longer a mean step, but for ``SLACK``.
+        """Return the plan at the end of a descent; its mean step is at most ``SLACK`` longer.
 
-        A plan that has options which are not offered stays as it is.
+        Its mean step is at most ``SLACK`` longer.
+
+        Its mean step is at most ``SLACK`` longer.
+
+        A plan with options that are not offered is returned as it is.
         """
         if not offered(self._problem, [plan]):
             return plan
@@ -196,8 +202,11 @@ class RobustSearch:
         return self._predicted.plan()
 
     def _improved(self, index: int, best: Seconds) -> bool:
-        """Make the best change of a table that shortens the mean step or is preferable, if any."""
-        moves: list[Move] = [{index: choice} for choice in self._choices(index)]
+        """Make the best change of one table, and return whether there was one.
+
+        A change is one that shortens the mean step or makes the plan preferable.
+        """
+        moves: list[Move] = [{index: choice} for choice in self._other_choices(index)]
         seconds, lookups, free = self._predicted.outcomes(moves)
         means = np.mean([editor.times(moves)[0] for editor in self._machines], axis=0)
         means[seconds == inf] = inf
@@ -232,7 +241,7 @@ class RobustSearch:
             self._fits_doubled = self._doubled.knows(move) and self._doubled.apply(move)
 
     def _doubled_times(self, moves: Sequence[Move]) -> list[Seconds]:
-        """Return steps at twice the batch; infinite where memory or a cache's size has no room."""
+        """Return the step of each move at twice the batch; infinite where it does not fit."""
         editor = self._doubled if self._fits_doubled else None
         if editor is None:
             return [inf] * len(moves)
@@ -246,7 +255,7 @@ class RobustSearch:
         doubled: Sequence[Seconds],
         shapes: Sequence[Sequence[_Shape]],
     ) -> list[Preference]:
-        """Return the preferences of plans.
+        """Return the preference of each plan.
 
         Parameters
         ----------
@@ -283,6 +292,7 @@ class RobustSearch:
         return found
 
     def _shapes_now(self) -> list[_Shape]:
+        """Return the shape of every table in the current plan."""
         return [self._shape(i, choice) for i, choice in enumerate(self._predicted.choices)]
 
     def _shape(self, index: int, choice: PlacedOption) -> _Shape:
@@ -299,12 +309,13 @@ class RobustSearch:
         return known
 
     def _busiest_tables(self) -> Sequence[int]:
-        """Return tables by their lookups, the busiest first."""
+        """Return the numbers of all tables, those with most lookup time first."""
         tables = self._predicted.tables
         work = [-table.pooling_factor * table.embedding_dim for table in tables]
         return sorted(range(len(tables)), key=work.__getitem__)
 
-    def _choices(self, index: int) -> Iterator[PlacedOption]:
+    def _other_choices(self, index: int) -> Iterator[PlacedOption]:
+        """Yield other options and ranks for a table, in places where lookups are few."""
         topology, load = self._problem.topology, self._predicted.rank_times()
         free, present = self._predicted.free(), self._predicted.choices[index]
         order = sorted(
@@ -320,7 +331,7 @@ class RobustSearch:
 
 
 def _unevenness(values: Array) -> Array:
-    """Return how uneven some plans' values are, shape (plans,), of shape (plans, ranks)."""
+    """Return each plan's unevenness (``UNEVEN_STEP``), shape (plans,), of (plans, ranks)."""
     total = values.sum(axis=1)
     square = np.where(total > 0, total, 1.0) ** 2
     uneven: Array = values.shape[1] * (values**2).sum(axis=1) / square
@@ -330,10 +341,10 @@ def _unevenness(values: Array) -> Array:
 def robust_search(
     problem: ShardingProblem, time_left: Callable[[], Seconds], max_plans: int | None = None
 ) -> RobustSearch | None:
-    """Return a search over as many machines as there is time for; None: there is none for two.
+    """Return a search over as many machines as there is time for; None: not even over two.
 
-    ``DESCENTS`` of the time left go into descents at most, getting ready included; where plans are
-    counted, a look at a table for every ``PLANS_PER_LOOK`` of them.
+    Getting ready and descents take at most ``DESCENTS`` of the time left. Where plans are counted,
+    a descent looks at one table for every ``PLANS_PER_LOOK`` plans.
     """
     end = (1 - DESCENTS) * time_left() if time_left() < inf else 0.0
     num_machines = affordable_machines(problem, time_left())
@@ -348,7 +359,7 @@ def robust_search(
 
 
 def affordable_machines(problem: ShardingProblem, seconds: Seconds) -> int:
-    """Return over how many machines there is time to search."""
+    """Return the number of machines that can be searched over in some seconds."""
     if seconds == inf:
         return NUM_SCENARIOS
     batches = min(problem.workload.gradient_accumulation_steps, MOST_WRITTEN)
@@ -359,7 +370,7 @@ def affordable_machines(problem: ShardingProblem, seconds: Seconds) -> int:
 
 
 def _doubled(problem: ShardingProblem) -> PlanEditor | None:
-    """Return an editor of plans at twice the batch; None: nothing fits there."""
+    """Return an editor of plans at twice the batch; None: no plan fits there."""
     workload = replace(problem.workload, local_batch_size=2 * problem.workload.local_batch_size)
     try:
         return PlanEditor(ShardingProblem.of(workload, problem.topology))
@@ -367,8 +378,8 @@ def _doubled(problem: ShardingProblem) -> PlanEditor | None:
         return None
 
 
-def _started(editor: PlanEditor | None, plan: ShardingPlan) -> Seconds:
-    """Return the step of a plan that an editor starts from; infinite where it does not fit."""
+def _started_step(editor: PlanEditor | None, plan: ShardingPlan) -> Seconds:
+    """Return the step, in seconds, of a plan set in an editor; infinite where it does not fit."""
     if editor is None:
         return inf
     step_time = editor.start(plan)
