@@ -34,5 +34,6 @@ PORTFOLIO = (
     "random",
     "tuned_greedy",
 )
-"""What ``auto`` runs, in this order: the search that starts from programs and greedy plans of its
-own and gains most per second (``bench.search_population``), and the others if it ends sooner."""
+"""Sharders that ``auto`` runs, in this order: first the one that begins with plans of linear
+programs and greedies and gains most per second (``bench.search_population``), then others if it
+ends early."""

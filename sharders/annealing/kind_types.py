@@ -1,15 +1,10 @@
 """Plans whose tables of a kind all have one sharding type.
 
-Tables that differ in data type, pooling or weights are in sharding groups of their own, or looked
-up by kernels of their own, and each of these costs all ranks. Where batches are small that decides:
-then all tables of a kind are best sharded by one type, often different kinds by different types,
-and neither moves of a few tables nor sets of types get there. Such plans are few, and one is made
-in some milliseconds.
-
-With these plans, and with kernels apart (``engine.kernel_ranks``), 1, 3 and 10 CPU seconds end 3.2,
-1.5 and 1.5% lower in the mean of 23 problems of several kinds (two seeds), 19% where seeds were
-furthest behind. Kinds that share their groups (of other data types, say) change together, too: 3
-and 10 seconds end another 0.6 and 0.7% lower, 5% at 104 tables on 64 GPUs.
+Tables that differ in data type, pooling or weights are of different *kinds*: they have sharding
+groups or lookup kernels of their own, and each of these costs all ranks. Where batches are small
+that decides: then all tables of a kind are best sharded by one type, often different kinds by
+different types, and neither moves of a few tables nor sets of types get there. Such plans are few,
+and one is made in some milliseconds.
 """
 
 from collections.abc import Iterator
@@ -29,15 +24,15 @@ from sharders.engine.search_engine import Engine
 from sharders.greedy.tuning import Found
 
 DESCENTS = 3
-"""Plans that are descended from, the best ones of one or two types."""
+"""Number of plans of one or two types from which a descent starts, the best ones."""
 USUAL = KINDS[ShardingType.COLUMN_WISE]
-"""The type of the kinds that cannot have the one that the others have: unpooled tables do."""
+"""The type of kinds that cannot have the type of the others: unpooled tables can."""
 KindChoice: TypeAlias = tuple[int, ...]
 """The sharding type of every kind, by its place in ``TYPES``."""
 
 
 class KindTypes:
-    """Chooses a sharding type for every kind of tables; there are to be several kinds."""
+    """Chooses a sharding type for every kind of tables, of which there must be several."""
 
     def __init__(self, engine: Engine, options: TypeOptions) -> None:
         self.engine, self.options, self.evaluated = engine, options, 0
@@ -47,7 +42,7 @@ class KindTypes:
 
     @cached_property
     def _types(self) -> list[list[int]]:
-        """Those that tables of every kind have options of."""
+        """The types that tables of each kind have options of."""
         has = self.options.numbers >= 0
         return [
             [t for t in range(len(TYPES)) if has[t, self._kinds == kind].any()]
@@ -56,12 +51,12 @@ class KindTypes:
 
     @cached_property
     def _every_type(self) -> list[int]:
-        """Those that any kind has."""
+        """The types that any kind has."""
         return sorted({t for own in self._types for t in own})
 
     @cached_property
     def _together(self) -> list[list[int]]:
-        """Kinds that change their types together: each alone, and those that share all groups."""
+        """Sets of kinds that change their types together: each alone, and those sharing groups."""
         groups = np.asarray(self.engine.search.tables.group)
         sharing: dict[tuple[int, ...], list[int]] = {}
         for kind, own in enumerate(self._types):
@@ -75,10 +70,10 @@ class KindTypes:
         return self._plan(min((self._paired(t, USUAL) for t in self._every_type), key=self._time))
 
     def descents(self) -> Iterator[Found | None]:
-        """Yield the plan that every descent ends at; None: only a plan was looked at.
+        """Yield the plan at the end of every descent, and None after each plan on the way.
 
-        Descents go to the best plan around, as long as that is better. They begin with the best
-        plans that have two types, one for the kinds that cannot have the other.
+        A descent goes to the best plan around as long as that is better. Descents start from the
+        best plans that have two types, one for the kinds that cannot have the other.
         """
         begins = sorted({
             self._paired(t, other) for t, other in product(self._every_type, repeat=2)
@@ -98,11 +93,11 @@ class KindTypes:
                 yield self._plan(best)
 
     def _paired(self, t: int, other: int) -> KindChoice:
-        """Return a choice of one type, where kinds can have it, or else of another one."""
+        """Return the choice of one type for kinds that can have it, and of another for the rest."""
         return tuple(t if t in own else other if other in own else own[0] for own in self._types)
 
     def _around(self, choice: KindChoice) -> list[KindChoice]:
-        """Return the choices that differ in the type of one kind, or of those that share groups."""
+        """Return the choices that differ in the type of one kind, or of kinds that share groups."""
         around = []
         for kinds in self._together:
             for t in self._types[kinds[0]]:
@@ -113,14 +108,14 @@ class KindTypes:
         return [other for other in dict.fromkeys(around) if other != choice]
 
     def _timed(self, choices: list[KindChoice]) -> Iterator[None]:
-        """Time the plans of some choices, those that are new one after the other."""
+        """Time the plans of new choices, yielding after each."""
         for choice in choices:
             if choice not in self._times:
                 self._time(choice)
                 yield None
 
     def _time(self, choice: KindChoice) -> Seconds:
-        """Return the step time of a choice's plan; infinite where there is no room."""
+        """Return the step time of a choice's plan; infinite if no plan fits."""
         if choice not in self._times:
             self._times[choice], _ = self._plan(choice)
         return self._times[choice]

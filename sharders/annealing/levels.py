@@ -5,17 +5,9 @@ whole shards, so that a plan is good if all ranks are filled to the levels: wher
 columns, each with one shard of 16 columns of one type and three of another, say. From these levels
 to others all ranks have to change at once, which no moves of few tables do.
 
-So levels are chosen before, those whose plans have the shortest steps as they are filled in. A
+So levels are chosen before, those whose plans have the shortest steps once tables are placed. A
 program solved for other levels goes on from its last solution: each takes 5 ms at 320 tables on 128
-GPUs, plan included, and there the best of 40 such plans takes 23.99 ms (the program's own 25.8,
-which a minute of annealing brought to 24.05).
-
-In the mean of 33 problems one, two, three and four CPU seconds end 0.21, 0.24, 0.32 and 0.23% lower
-(64 runs, standard errors 0.20, 0.15, 0.13 and 0.09%): after four 0.9 and 2.1% off at the 90th
-percentile and at worst, not 1.2 and 4.4. Tried of the best plans' sets alone, levels came too late:
-0.1% after four. Tried without gain: plans of the three best levels; that of the program's own, too;
-the program's prices for the best levels; more levels, beside those of plans that runs no longer
-shorten.
+GPUs, plan included.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,37 +25,35 @@ from sharders.lp.offered_program import Levels
 Level: TypeAlias = NDArray[np.float64]
 """Columns that the fullest rank of every group sends, (groups,)."""
 MOST = 40
-"""Levels that are tried of a set."""
+"""Largest number of levels that are tried of a set."""
 BEHIND = 1.01
-"""Times the shortest step of any set's plans by levels, up to which levels beside a plan's are
-tried. While it was 1.03 times the shortest one of the same set, searches tried 8% fewer plans in
-four CPU seconds, and ended as low.
-"""
+"""Levels beside a plan's are tried if its step is at most this multiple of the shortest one of any
+set's plans by levels."""
 ROUNDED = 1e-3
-"""Share of a unit that levels leave out."""
+"""Share of a unit by which levels are reduced, against rounding."""
 
 
 class LevelSearch:
-    """Tries levels of a set of sharding types, those beside the best ones next."""
+    """Tries levels of a set of sharding types; those beside the best ones come next."""
 
     def __init__(
         self, programs: Programs, types: int, solved: SolvedSet, is_over: Callable[[], bool]
     ) -> None:
-        """Try none yet; ``is_over`` is asked before each, whether the budget is spent."""
+        """Try none yet; ``is_over`` is called before each try: whether the budget is spent."""
         self._programs, self._types, self._solved = programs, types, solved
         self._is_over = is_over
         self._times: dict[tuple[float, ...], Seconds] = {}
-        """Step time of every level's plan that was tried, infinite where there is no room."""
+        """Step time of the plan of every level tried, infinite if none fits."""
         self._best: Found | None = None
         self._rules: Sequence[Parameters] = (COARSE, APART)
-        """Plans are filled in by these, the first ones by both,"""
+        """Rules that place the first plans."""
         self._best_rules: Sequence[Parameters] = self._rules
-        """and those beside by what the best one was filled in by."""
+        """Rules that place the plans beside them: the rule of the best plan so far."""
 
     def run(self, others: Seconds) -> Found | None:
         """Return the best plan; None: there is none.
 
-        ``others``: the shortest step of other sets' plans by levels.
+        ``others`` is the shortest step of other sets' plans by levels.
         """
         levels = self._programs.levels(self._types, self._solved)
         begins = [] if levels is None else list(_begins(levels))
@@ -99,7 +89,7 @@ class LevelSearch:
 
 
 def _begins(levels: Levels) -> Iterator[tuple[Level, Level]]:
-    """Yield what mean ranks send, rounded up to ever larger units; and these, (groups,)."""
+    """Yield the columns of mean ranks rounded up to ever larger units, and the units, (groups,)."""
     unit, widest = levels.blocks.min(initial=inf), levels.widest.max(initial=0.0)
     while unit <= widest:
         units = np.maximum(unit, levels.blocks)
@@ -108,7 +98,7 @@ def _begins(levels: Levels) -> Iterator[tuple[Level, Level]]:
 
 
 def _moves(units: Level) -> Iterator[Level]:
-    """Yield how levels differ that are beside one another: one unit more, less, or instead."""
+    """Yield differences of neighbouring levels: one unit more, less, or in another group."""
     of_groups = np.diag(units)
     for one in of_groups:
         yield -one

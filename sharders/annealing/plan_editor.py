@@ -1,4 +1,4 @@
-"""The current plan of a local search: what moves of few tables lead to, timed by the engine."""
+"""The current plan of a local search, changed by moves of few tables and timed by the engine."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,14 +30,14 @@ Move = Mapping[int, PlacedOption]
 
 
 class PlanEditor:
-    """The current plan of a search, and what becomes of it under moves."""
+    """The current plan of a search, and the plans that moves make of it."""
 
     def __init__(self, problem: ShardingProblem) -> None:
         self.problem, self.tables = problem, problem.workload.tables
         self._use(Engine(problem, every_option=True))
 
     def _use(self, engine: Engine) -> None:
-        """Find the numbers of the engine's options."""
+        """Set the engine, and look up the numbers of its options."""
         self._engine, arrays = engine, engine.arrays
         begins = np.asarray(arrays.tables.options).tolist()
         self._numbers = [
@@ -46,7 +46,7 @@ class PlanEditor:
         ]
 
     def start(self, plan: ShardingPlan) -> Seconds:
-        """Make a plan the current one; return its step time."""
+        """Make a plan the current one, and return its step time."""
         if not offered(self.problem, [plan]):  # its caches have other sizes
             self._use(Engine(self.problem, [plan], every_option=True))
         arrays, present = self._engine.arrays, self._engine.choices_of(plan)
@@ -67,8 +67,8 @@ class PlanEditor:
     def annealed(self, num_moves: int, hot: float, cold: float) -> ShardingPlan:
         """Return the best plan of a run of annealing from the current one, which stays current.
 
-        Tables keep within the plan's sharding types. ``hot`` and ``cold`` are the temperatures at
-        the begin and the end, as shares of the step time.
+        Tables keep within the plan's sharding types. ``hot`` and ``cold`` are the first and last
+        temperature, as shares of the step time.
         """
         engine, present = self._engine, self._engine.present()
         engine.offer(engine.types_of(present))
@@ -88,7 +88,7 @@ class PlanEditor:
         return row[: self.problem.topology.num_nodes]
 
     def rank_times(self) -> Array:
-        """Return seconds of lookups, forward and backward, of every rank."""
+        """Return the seconds of lookups, forward and backward, of every rank."""
         return self._row(self._engine.search.loads.load_row)
 
     def _row(self, row: int) -> Array:
@@ -96,41 +96,41 @@ class PlanEditor:
         return numbers
 
     def knows(self, move: Move) -> bool:
-        """Return whether a move's options are the editor's: other batches have other caches."""
+        """Return whether the editor has a move's options; at other batches, caches differ."""
         return all(choice.option in self._numbers[index] for index, choice in move.items())
 
     def fits(self, move: Move) -> bool:
         """Return whether the plan still fits in memory after a move."""
-        made, search = self._made(move), self._engine.search
+        made, search = self._engine_move(move), self._engine.search
         fits = search.finds_room(made)
         search.undo(made)
         return bool(fits)
 
     def times(self, moves: Sequence[Move]) -> tuple[Array, Array]:
-        """Return step time and penalised time of the plan after each of some moves, one at a time.
+        """Return step time and penalised time after each of some moves from the current plan.
 
-        Infinite where the plan then does not fit in memory.
+        They are infinite where the plan then does not fit in memory.
         """
         seconds, penalised_times = np.zeros(len(moves)), np.zeros(len(moves))
         for number, move in enumerate(moves):
-            made, search = self._made(move), self._engine.search
+            made, search = self._engine_move(move), self._engine.search
             self._engine.try_move(made)
             seconds[number], penalised_times[number] = search.seconds, search.penalised_time
             search.undo(made)
         return seconds, penalised_times
 
     def outcomes(self, moves: Sequence[Move]) -> tuple[Array, Array, Array]:
-        """Return what the plan becomes after each of some moves, one at a time.
+        """Return the step time, lookups and free memory after each of some moves.
 
-        Its step time, infinite where it does not fit in memory, shape (moves,); the seconds of
-        lookups and the bytes of HBM left of every rank, shape (moves, ranks).
+        Step times are infinite where a plan does not fit in memory, shape (moves,); seconds of
+        lookups and bytes of HBM left have shape (moves, ranks).
         """
         search, world_size = self._engine.search, self.problem.topology.world_size
         numbers, loads = np.asarray(search.plan.numbers), search.loads
         seconds = np.full(len(moves), np.inf)
         lookups, free = np.zeros((2, len(moves), world_size))
         for number, move in enumerate(moves):
-            made = self._made(move)
+            made = self._engine_move(move)
             if self._engine.try_move(made) != FULL:
                 seconds[number] = search.seconds
                 lookups[number], free[number] = numbers[loads.load_row], numbers[loads.free_row]
@@ -138,8 +138,8 @@ class PlanEditor:
         return seconds, lookups, free
 
     def apply(self, move: Move) -> bool:
-        """Make a move in the current plan, if it fits in memory; return whether it does."""
-        made, search = self._made(move), self._engine.search
+        """Make a move in the current plan if it fits in memory, and return whether it does."""
+        made, search = self._engine_move(move), self._engine.search
         if self._engine.try_move(made) == FULL:
             search.undo(made)
             return False
@@ -148,8 +148,8 @@ class PlanEditor:
             self.choices[index] = choice
         return True
 
-    def _made(self, move: Move) -> EngineMove:
-        """Return a move in the engine's terms."""
+    def _engine_move(self, move: Move) -> EngineMove:
+        """Return a move as the engine has it."""
         widest = self._engine.arrays.widest
         made = EngineMove(max(1, len(move)), widest)
         tables, options = np.asarray(made.table), np.asarray(made.option)

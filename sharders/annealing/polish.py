@@ -1,4 +1,4 @@
-"""Descent to a plan that no change of one table, or of two, improves: exact, for small problems."""
+"""Descents to plans that no change of one or two tables improves, for small problems."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, islice, product
@@ -10,18 +10,19 @@ from sharders.problem.options import places
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 
 TOGETHER = 64
-"""Moves timed together; the best of them is made if it improves."""
+"""Number of moves timed together; the best of them is made if it improves the plan."""
 MOST_PLACES = 40
-"""Sets of ranks tried for one option of one table, lightly loaded ranks first."""
+"""Number of places (sets of ranks) tried for one option of one table, lightly loaded ranks
+first."""
 MOST_PAIRS = 20_000
-"""Pairs of changes up to which all of them are tried; beyond, only swaps of ranks."""
+"""Largest number of pairs of changes of which all are tried; of more, only swaps of ranks."""
 IMPROVED = 1e-9
 LAST_DESCENTS = 4
-"""Plans from which changes of two tables are tried: the best that changes of one led to."""
+"""Number of plans from which changes of two tables are tried: the best after changes of one."""
 
 
 class Polisher:
-    """Descents under the exact objective, one after the other; none ends twice where one has."""
+    """Descents under the exact objective; one that reaches the end of an earlier one stops."""
 
     def __init__(self, problem: ShardingProblem, budget: Budget, evaluated: int) -> None:
         self.problem, self.budget, self.evaluated = problem, budget, evaluated
@@ -30,10 +31,10 @@ class Polisher:
         self._ends: set[tuple[PlacedOption, ...]] = set()
 
     def descend(self, plan: ShardingPlan, *, pairs: bool = True) -> tuple[ShardingPlan, Seconds]:
-        """Return where a descent from a plan ends, and its step by the problem's objective."""
+        """Return the plan at the end of a descent, and its step by the problem's objective."""
         self.step_time = self.state.start(plan)
         self.evaluated += 1
-        while self._improved(self._singles()) or (pairs and self._again()):
+        while self._make_improving(self._singles()) or (pairs and self._again()):
             pass
         if pairs:
             self._ends.add(tuple(self.state.choices))
@@ -41,7 +42,7 @@ class Polisher:
         return end, self.problem.objective.step_time(end)
 
     def descend_from(self, plans: Iterable[ShardingPlan]) -> Iterator[tuple[ShardingPlan, Seconds]]:
-        """Yield where descents from some plans end, by single changes; then from the best ends."""
+        """Yield the ends of descents from some plans by single changes, then from the best ends."""
         ends = []
         for plan in plans:
             if self.budget.spent(self.evaluated):
@@ -54,23 +55,23 @@ class Polisher:
             yield self.descend(plan)
 
     def _again(self) -> bool:
-        """Return whether changes of two tables improve a plan that they were not tried on yet."""
+        """Return whether changes of two tables improve a plan that they were not tried on."""
         new = tuple(self.state.choices) not in self._ends
-        return new and self._improved(self._pairs())
+        return new and self._make_improving(self._pairs())
 
-    def _improved(self, moves: Iterator[Move]) -> bool:
-        """Go through some moves, and make those that improve; return whether any did."""
+    def _make_improving(self, moves: Iterator[Move]) -> bool:
+        """Make the moves that improve the plan, and return whether there were any."""
         improved = False
         while not self.budget.spent(self.evaluated):
             drawn = list(islice(moves, self.budget.left(self.evaluated, TOGETHER)))
             if not drawn:
                 break
             fitting = [move for move in drawn if self._changes(move) and self.state.fits(move)]
-            improved |= bool(fitting) and self._made(fitting)
+            improved |= bool(fitting) and self._make_best(fitting)
         return improved
 
-    def _made(self, moves: Sequence[Move]) -> bool:
-        """Time some moves, and make the best if it improves; return whether it did."""
+    def _make_best(self, moves: Sequence[Move]) -> bool:
+        """Time some moves, make the best if it improves the plan, and return whether it does."""
         times, _ = self.state.times(moves)
         self.evaluated += len(moves)
         best = int(times.argmin())

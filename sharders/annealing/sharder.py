@@ -1,4 +1,4 @@
-"""Cold annealing over all decisions at once, under the objective itself."""
+"""The annealing sharder: cold annealing over all decisions at once, under the step objective."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -23,9 +23,9 @@ from sharders.problem.sharding_problem import (
 )
 
 MAX_DIFFERENT = 6
-"""Best plans of sets of types that small problems are descended in from."""
+"""Number of best plans of sets of types from which small problems are descended."""
 MAX_FRUITLESS = 3
-"""Searches begun anew, one after the other, that gain nothing, after which all ends."""
+"""Number of fruitless searches in a row, each begun anew, after which all ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Annealing:
     """
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
-        """Anneal until nothing better is found for a while, or the budget is spent."""
+        """Return the best plan when nothing better is found for a while, or the budget is spent."""
         annealed, different = anneal(problem, budget, rng)
         if not is_small(problem):
             in_time = takewhile(lambda _: budget.time_left() > 0, different)
@@ -56,7 +56,7 @@ class Annealing:
 def anneal(
     problem: ShardingProblem, budget: Budget, rng: Random
 ) -> tuple[SearchResult, Iterator[ShardingPlan]]:
-    """Anneal from the plans known and greedy ones; return the best plan, and those of other sets.
+    """Return the best plan found from known and greedy ones, and plans of other sets.
 
     Where the first rules find no room and no plan is known, tables are packed first.
 
@@ -96,10 +96,10 @@ def anneal(
 
 
 def _searched_again(first: AnnealingSearch) -> tuple[AnnealingSearch, AnnealingSearch]:
-    """Search from the beginning again, until that gains nothing for several times.
+    """Search from the beginning until several searches gain nothing.
 
-    Return the search that found the best plan, and the last one. Which structure a search ends in
-    is often decided by its first plans, and no run leaves it then.
+    Return the search that found the best plan, and the last one. The first plans of a search often
+    decide in which structure it ends, and no run leaves that.
     """
     best = last = first
     fruitless = 0
@@ -113,14 +113,14 @@ def _searched_again(first: AnnealingSearch) -> tuple[AnnealingSearch, AnnealingS
 
 
 def _with_others(best: SearchResult, plans: Iterable[ShardingPlan]) -> SearchResult:
-    """Return a result with the best plans of other sets of sharding types beside its own."""
+    """Return a result with the best plans of other sets of sharding types as its others."""
     return replace(best, others=tuple(plan for plan in plans if plan != best.plan))
 
 
 def _polished(
     plans: Iterable[ShardingPlan], best: SearchResult, problem: ShardingProblem, budget: Budget
 ) -> SearchResult:
-    """Descend from some plans by changes of one table and of two, while the budget lasts."""
+    """Return the best result of descents from some plans, by changes of one and two tables."""
     polisher = Polisher(problem, budget, best.evaluated)
     for end, step_time in polisher.descend_from(plans):
         if step_time < best.step_time:

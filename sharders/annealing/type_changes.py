@@ -1,4 +1,4 @@
-"""Plans that shard all tables of one sharding type by another, or by the ones used beside it.
+"""Plans that shard all tables of one sharding type by another, or by the types used beside it.
 
 Where batches are small, the step waits for the kernels and collectives that ranks launch: it is
 shorter once the last table of a type is gone, and until then moves of few tables are in vain. So of
@@ -6,13 +6,6 @@ a plan that runs no longer shorten, all tables of a type change together: to ano
 to the cheapest of those left. These are some tens of plans of some milliseconds each, and a descent
 goes on from the best of them. Tables of several kinds (data type, pooling, weights) have sharding
 groups of their own, and also change kind by kind.
-
-On 18 problems of several kinds ten CPU seconds end 0.5% lower in the mean with this, 3 to 4.5% on
-four of them (one seed); on 19 whose tables allow few types one second 1.7% lower, ten as low (two
-seeds). It was developed on these. On 30 drawn afterwards 1, 3 and 10 seconds end 0.2, 0.05 and
-0.12% lower (standard errors 0.4, 0.07, 0.06%, two seeds): 9 of 60 runs of ten seconds better, 3
-worse. Where it is tried of every new best plan, stuck or not, 17 large problems end no lower after
-ten seconds and 0.6% higher after one and three.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,7 +36,7 @@ class TypeChanges:
         """Return the plans that a descent looks at, best first.
 
         It goes to the best plan around, even if that is longer than the first one, which may be
-        annealed as these are not; and on while each is better than the one before.
+        annealed as these are not; then on, as long as each is better than the one before.
         """
         looked_at: list[Found] = []
         best: Found = inf, plan
@@ -56,7 +49,7 @@ class TypeChanges:
         return sorted(looked_at, key=lambda found: found[0])
 
     def around(self, plan: Choices, is_over: Callable[[], bool]) -> Iterator[Found]:
-        """Yield the plans that differ in all tables of a type, those that there is room for."""
+        """Yield the plans that differ in all tables of a type and fit in memory."""
         options, kind = np.array(plan.option), np.asarray(self.engine.search.tables.kind)
         seen = {options.tobytes()}
         for changed in self._changed(options, kind[options]):
@@ -72,7 +65,7 @@ class TypeChanges:
                 yield found
 
     def _changed(self, options: Options, types: NDArray[np.int32]) -> Iterator[Options]:
-        """Yield options of which those of a type, of all tables or of a kind's, are others."""
+        """Yield options with those of a type changed, of all tables or of one kind's."""
         is_left = np.isin(np.arange(len(TYPES)), types)
         for members in self._members:
             for own in np.unique(types[members]).tolist():
@@ -87,9 +80,9 @@ class TypeChanges:
     def _cheapest(
         self, some: NDArray[np.intp], tier: NDArray[np.int64], left: int, otherwise: Options
     ) -> Options:
-        """Return some tables' cheapest options of the first tier of types in which they have any.
+        """Return some tables' cheapest options of the first tier of types where they have any.
 
-        ``left``: a type that does not count; tables that have no other keep theirs.
+        Options of the type ``left`` do not count; tables without another one keep ``otherwise``.
         """
         prices = self.options.prices[:, some]
         prices = prices + tier[:, None] * prices[np.isfinite(prices)].max()
@@ -99,7 +92,7 @@ class TypeChanges:
 
     @cached_property
     def _members(self) -> list[NDArray[np.bool_]]:
-        """Which tables may change together: all, and those of each kind if they are several."""
+        """Sets of tables that may change together: all, and those of each of several kinds."""
         kinds, examples = natures(self.engine.problem.workload.tables)
         every = np.ones(len(kinds), dtype=bool)
         if len(examples) == 1:

@@ -1,4 +1,4 @@
-"""The option that every table gets where its sharding type is chosen for it."""
+"""The option that every table gets for a given sharding type."""
 
 from functools import cached_property
 
@@ -9,12 +9,12 @@ from costmodel.step.cuts import TYPES
 from sharders.engine.search_engine import Engine
 
 SPLIT_ABOVE = 0.5
-"""Share of a balanced rank's load that a shard may have: tables get the cheapest option of their
-type whose shards are as small, or else the one with the smallest."""
+"""Largest share of a balanced rank's load of a shard: tables get the cheapest option of their type
+with smaller shards, or else the one with the smallest."""
 
 
 class TypeOptions:
-    """The option of every sharding type and table."""
+    """The option of each table for each sharding type."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -35,9 +35,11 @@ class TypeOptions:
 
     @cached_property
     def prices(self) -> NDArray[np.float64]:
-        """What each takes alone, (types, tables); more than all others if its shards are large.
+        """Costs of the options alone, (types, tables).
 
-        Infinite where there is none.
+        Options of large shards cost more than all others.
+
+        It is infinite where a table has none.
         """
         cost = np.asarray(self.engine.search.tables.cost)
         priced = np.where(self._is_small, cost, cost + cost.max())
@@ -45,7 +47,7 @@ class TypeOptions:
 
     @property
     def _is_small(self) -> NDArray[np.bool_]:
-        """Return whether an option's shards are small enough, for every one."""
+        """Return which options have small enough shards."""
         limit = SPLIT_ABOVE * self.engine.problem.groundwork.arrays.balanced_load
         is_small: NDArray[np.bool_] = np.asarray(self.engine.search.tables.shard_cost) <= limit
         return is_small

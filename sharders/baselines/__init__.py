@@ -1,1 +1,1 @@
-"""Peers' ways to search, to compare with: ``auto`` runs none of them."""
+"""Searches of other planners, to compare with; ``auto`` runs none of them."""

@@ -24,11 +24,11 @@ from sharders.problem.sharding_problem import (
 )
 
 BREADTH = 3
-"""Sets of splits kept, as NeuroShard's beam width."""
+"""Number of sets of splits kept, NeuroShard's beam width."""
 CANDIDATES = 10
-"""Tables considered for one more split, as NeuroShard's N."""
+"""Number of tables considered for one more split, NeuroShard's N."""
 DEPTH = 10
-"""Rounds without a faster plan before giving up, as NeuroShard's L splits in all."""
+"""Rounds without a faster plan before the search ends; NeuroShard's L splits in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Beam:
     candidates: int = CANDIDATES
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
-        """Search until ``DEPTH`` rounds bring nothing, or the budget is spent."""
+        """Return the best plan when ``DEPTH`` rounds bring nothing, or the budget is spent."""
         del rng
         ladders = [_ladder(problem, table) for table in problem.workload.tables]
         search = _BeamSearch(problem, budget, ladders)
@@ -79,7 +79,7 @@ class Beam:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A set of splits (steps up the ladder, by table), and what it is worth."""
+    """A set of splits (steps up the ladder, by table), and its step time."""
 
     splits: Mapping[int, int]
     step_time: Seconds
@@ -87,7 +87,7 @@ class _State:
 
 @dataclass(slots=True)
 class _BeamSearch:
-    """Plans timed so far."""
+    """The best plan timed so far."""
 
     problem: ShardingProblem
     budget: Budget
@@ -97,7 +97,7 @@ class _BeamSearch:
     refused: list[InfeasibleError] = field(default_factory=list)
 
     def time(self, splits: Mapping[int, int]) -> _State:
-        """Place and time the tables under some splits; infinite where they do not fit."""
+        """Return a set of splits with its step time; infinite where tables do not fit."""
         candidates = [
             ladder.candidates(splits.get(index, 0)) for index, ladder in enumerate(self.ladders)
         ]
@@ -127,7 +127,7 @@ class _BeamSearch:
         return self.best[1]
 
     def costliest(self, state: _State, most: int) -> list[int]:
-        """Return tables that can be split further, those with the largest shards first."""
+        """Return the tables that can be split further, those with the largest shards first."""
         at = {i: state.splits.get(i, 0) for i in range(len(self.ladders))}
         free = [i for i, ladder in enumerate(self.ladders) if at[i] + 1 < len(ladder.steps)]
         return sorted(free, key=lambda i: (-self.ladders[i].steps[at[i]].shard_load, i))[:most]
@@ -139,7 +139,7 @@ class _Ladder:
 
     steps: Sequence[OptionCost]
     spare: Sequence[OptionCost]
-    """All others, the cheapest first: for want of room."""
+    """All other options, the cheapest first, for lack of room."""
 
     def candidates(self, step: int) -> list[OptionCost]:
         """Return the options to try, from a step on."""

@@ -32,13 +32,13 @@ from sharders.problem.sharding_problem import (
 )
 
 POPULATION, ELITE = 24, 6
-"""Policies drawn in a generation, and those that the next one is drawn around."""
+"""Number of policies drawn in a generation, and of those that the next one is drawn around."""
 PATIENCE = 8
-"""Generations without a faster plan before giving up."""
+"""Generations without a faster plan before the search ends."""
 SPREAD, LEAST_SPREAD = 2.0, 0.1
-"""Standard deviation of the weights at first, and at least."""
+"""First and smallest standard deviation of the weights."""
 TEMPERATURE = 0.02
-"""The softmax tells scores apart that differ by this share of a balanced load."""
+"""Softmax temperature: it tells scores apart that differ by this share of a balanced load."""
 NUM_FEATURES = 7
 
 
@@ -54,7 +54,7 @@ class DreamShardLike:
     patience: int = PATIENCE
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
-        """Train until ``patience`` generations bring nothing, or the budget is spent."""
+        """Return the best plan after ``PATIENCE`` fruitless generations, or within the budget."""
         best = SizeLookupGreedy().shard(problem, replace(budget, max_evaluations=1), rng)
         player = _Player(problem)
         center, spread = np.zeros(NUM_FEATURES), np.full(NUM_FEATURES, SPREAD)
@@ -83,7 +83,7 @@ class DreamShardLike:
 
 
 class _Player:
-    """Plays episodes: places all tables of a problem as a policy says."""
+    """Plays episodes: each places all tables of a problem as a policy says."""
 
     def __init__(self, problem: ShardingProblem) -> None:
         self.problem = problem
@@ -103,7 +103,7 @@ class _Player:
         ]).T  # fmt: skip
         balanced = np.maximum(1e-12, features.sum(axis=0) / problem.topology.world_size)
         self.features: Array = features / balanced
-        """Features of every table, over what a balanced rank has in all."""
+        """Features of every table, as shares of a balanced rank's."""
 
     def _candidates(self, table: EmbeddingTable) -> list[OptionCost]:
         """Return a table's options: whole, then in as few shards as possible, copies last."""
@@ -118,7 +118,7 @@ class _Player:
         )
 
     def play(self, weights: Array, rng: Random) -> tuple[ShardingPlan | None, Seconds]:
-        """Return the plan that a policy makes, and its step; None if it finds no room."""
+        """Return a policy's plan and its step time; None if it finds no room."""
         held = np.zeros((self.problem.topology.world_size, self.features.shape[1]))
 
         def order(index: int, occupancy: Occupancy) -> Ranks:
@@ -144,5 +144,5 @@ class _Player:
 
 
 def _no_load(sharding: TableSharding) -> list[float]:
-    """Return no loads: the policy keeps its own account."""
+    """Return loads of 0: the policy keeps its own account."""
     return [0.0] * len(sharding.shards)

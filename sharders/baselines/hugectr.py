@@ -1,7 +1,7 @@
-"""HugeCTR's planner in spirit: split the costliest table again and again, place by load each time.
+"""HugeCTR's planner in spirit: split the costliest table repeatedly, placing by load each time.
 
-What it minimises is traffic of memory and links, weighed against each other, and never the
-simulated step; it is here to be compared with.
+It minimises traffic of memory and links, weighed against each other, and never the simulated step;
+it is here to be compared with.
 
 References
 ----------
@@ -39,12 +39,12 @@ from sharders.problem.sharding_problem import (
 MEMORY_OVER_LINK_WORK = 8 / 2
 """``mem_comm_work_ratio``: bytes of memory per element looked up, over those sent."""
 WITHIN_NODE_FACTOR = 3 / 2
-"""What exchanges of tables within nodes cost besides: NVLink's part of them."""
+"""Factor on the cost of exchanges of tables within nodes, for NVLink's part of them."""
 REPLICATED_BELOW: Sequence[Bytes] = (0, 8 * MB)
-"""``dp_sharding_threshold``: smaller tables are on all ranks. None are by default, and those of
+"""``dp_sharding_threshold``, in bytes: smaller tables are on all ranks. By default 0, and that of
 config_DGXH100_1x8x6912.sh."""
 NARROWEST = 32
-"""Columns that are not split any more."""
+"""Columns at which a table is not split any more."""
 ROUNDS = 20
 """``max_search_iter``: how often a table is split."""
 FLAT = (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.ROW_WISE)
@@ -70,7 +70,7 @@ class HugeCtrLike:
     """
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
-        """Go through all rounds, or until the budget is spent."""
+        """Return the fastest plan of all rounds, or of those within the budget."""
         del rng
         found: tuple[Seconds, ShardingPlan] | None = None
         evaluated, status = 0, SearchStatus.CONVERGED
@@ -95,7 +95,7 @@ def _plans(problem: ShardingProblem) -> Iterator[ShardingPlan]:
 
 
 def _anyhow(problem: ShardingProblem) -> tuple[Seconds, ShardingPlan]:
-    """Return a plan that fits, where no round found room.
+    """Return a plan that fits and its step time, if no round found room.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def _anyhow(problem: ShardingProblem) -> tuple[Seconds, ShardingPlan]:
 
 
 def shard_cost(problem: ShardingProblem, table: EmbeddingTable, option: TableOption) -> float:
-    """Return HugeCTR's cost of one shard of a table: elements of memory and links for one sample.
+    """Return HugeCTR's cost of one shard of a table: elements of memory and links per sample.
 
     Its lookups gather ids x columns elements, and it sends its columns, which cost as much more as
     memory is faster than the link; copies on all ranks cost nothing. Its ids are those of its rows.
@@ -153,7 +153,7 @@ def _ladder(
 
 
 def _is_wide(table: EmbeddingTable, option: TableOption) -> bool:
-    """Tell whether columns are split in halves, and none that was narrow already."""
+    """Return whether an option halves columns without splitting narrow ones."""
     blocks = option.num_column_shards
     return blocks == 1 or (
         blocks.bit_count() == 1 and 2 * table.embedding_dim // blocks > NARROWEST
@@ -181,7 +181,7 @@ def _rounds(problem: ShardingProblem, ladders: Sequence[_Ladder]) -> Iterator[Sh
 def _placed(
     problem: ShardingProblem, ladders: Sequence[_Ladder], at: Sequence[int]
 ) -> ShardingPlan:
-    """Place all tables by decreasing cost, each on the ranks that cost least so far."""
+    """Return a plan with tables placed by decreasing cost, each on the cheapest ranks so far."""
     chosen = [[ladder[place]] for ladder, place in zip(ladders, at, strict=True)]
     order = sorted(range(len(chosen)), key=lambda index: -chosen[index][0].shard_load)
     return place(problem.groundwork, order, partial(_choices, chosen), least_loaded)

@@ -24,15 +24,15 @@ from sharders.problem.sharding_problem import (
 )
 
 MOST_VARIABLES = 6000
-"""Binaries up to which HiGHS finds better plans than rounding does, within a minute (measured on
+"""Number of binaries up to which HiGHS finds better plans than rounding does, within a minute (on
 the instances of bench/plan_quality.py)."""
 MAX_NODES = 8
 """Most nodes of the solver's tree, where the budget has no clock."""
 TIME_LIMIT: Seconds = 60.0
 SHARE_OF_TIME = 0.6
-"""Share of the time left that each run of the solver may take."""
+"""Share of the time left for each run of the solver."""
 FEW_VARIABLES = 200
-"""Binaries up to which every set of sharding types gets a program of its own: each is solved in
+"""Number of binaries up to which every set of sharding types gets a program of its own, solved in
 some hundredths of a second."""
 
 
@@ -59,7 +59,7 @@ class Ilp:
     max_variables: int = MOST_VARIABLES
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
-        """Solve until the gap is closed or the time is up."""
+        """Return the best plan when the gap is closed or the time is up."""
         check_pulp("ilp")
         start = CostGreedy().shard(problem, replace(budget, max_evaluations=_most(budget)), rng)
         best, status = start, SearchStatus.LIMIT
@@ -131,7 +131,7 @@ def _sets_of_types(
 def _better(
     best: SearchResult, end: tuple[ShardingPlan, Seconds], evaluated: int, budget: Budget
 ) -> SearchResult:
-    """Return the better of a result and where a descent ended; and tell."""
+    """Return the better of a result and a descent's end, and report progress."""
     if end[1] < best.step_time:
         best = replace(best, plan=end[0], step_time=end[1])
     budget.report(Progress(evaluated=evaluated, best=best.step_time))
@@ -139,7 +139,7 @@ def _better(
 
 
 def _most(budget: Budget) -> int | None:
-    """Leave two plans to look at for the program's own."""
+    """Return the number of plans that descents may look at: two fewer than the budget's."""
     return None if budget.max_evaluations is None else max(1, budget.max_evaluations - 2)
 
 

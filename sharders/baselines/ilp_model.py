@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     import pulp
 
 _BALANCED = 100.0
-"""Load of a perfectly balanced rank, and bytes it has, in the program: solvers have absolute
-tolerances around 1e-6."""
+"""Load, and bytes, of a perfectly balanced rank in the program: solvers have absolute tolerances
+around 1e-6."""
 _ANYWHERE = (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramSolution:
-    """What a solver found; times are of the program's objective, not of the step."""
+    """A solver's solution; times are of the program's objective, not of the step."""
 
     plan: ShardingPlan
     makespan: Seconds
     bound: Seconds | None
-    """No plan has a smaller makespan."""
+    """Lower bound of the makespan of all plans."""
     optimal: bool
 
 
@@ -66,14 +66,14 @@ class _ProgramOption:
 
 @dataclass(frozen=True)
 class IlpModel:
-    """The program of a problem."""
+    """The integer program of a problem."""
 
     problem: ShardingProblem
     sharding_types: frozenset[ShardingType] = frozenset(ShardingType)
     """Types to choose from; tables that may have none of them keep all of theirs."""
     max_options: int = 6
-    """Options per table in HBM, and as many with host memory: the cheapest in all, the ones with
-    the fastest and the smallest shards; none that another can always stand in for."""
+    """Options per table in HBM, and as many with host memory: the cheapest in all, and those with
+    the fastest and the smallest shards, without options that another one dominates."""
     _variables: "dict[tuple[object, ...], pulp.LpVariable]" = field(default_factory=dict)
 
     @property
@@ -94,7 +94,7 @@ class IlpModel:
 
     @cached_property
     def _per_second(self) -> float:
-        """Units of load that a second is in the program."""
+        """Units of the program's load in a second."""
         total = sum(
             min(candidate.cost.total_load for candidate in candidates)
             for candidates in self.candidates
@@ -122,7 +122,7 @@ class IlpModel:
         )
 
     def makespan(self, plan: ShardingPlan) -> Seconds:
-        """Return what the program minimises, of any plan."""
+        """Return the value of the program's objective for any plan."""
         load = [0.0] * self.problem.topology.world_size
         for table in self.problem.workload.tables:
             sharding = plan.table(table.name)
@@ -220,7 +220,7 @@ class IlpModel:
         hosts: dict[int, list[Any]] = {node: [] for node in self._nodes}
         for rank in range(problem.topology.world_size):
             load, held = [], []
-            for candidate, variable in self._on(rank):
+            for candidate, variable in self._shards_on(rank):
                 load.append(self._per_second * candidate.cost.shard_load * variable)
                 held.append(_BALANCED * candidate.bytes_per_shard / problem.capacity * variable)
                 if candidate.host_per_shard:
@@ -232,8 +232,8 @@ class IlpModel:
             if shares:
                 program += pulp.lpSum(shares) <= _BALANCED
 
-    def _on(self, rank: int) -> "list[tuple[_ProgramOption, pulp.LpVariable]]":
-        """Return the variables that put a shard on a rank."""
+    def _shards_on(self, rank: int) -> "list[tuple[_ProgramOption, pulp.LpVariable]]":
+        """Return the (option, variable) pairs that put a shard on a rank."""
         node = rank // self.problem.topology.local_world_size
         found = []
         for t, candidates in enumerate(self.candidates):
@@ -258,7 +258,7 @@ class IlpModel:
 
     @cached_property
     def _order(self) -> list[int]:
-        """Tables, the longest first."""
+        """Numbers of the tables, the longest first."""
         load = [
             max(candidate.cost.shard_load for candidate in candidates)
             for candidates in self.candidates
@@ -267,7 +267,7 @@ class IlpModel:
 
     @cached_property
     def _alike(self) -> bool:
-        """Whether naming the ranks anew makes no difference."""
+        """Whether exchanging ranks makes no difference."""
         problem = self.problem
         topology = problem.topology
         free = not any(table.ranks for table in problem.workload.tables)
@@ -275,7 +275,10 @@ class IlpModel:
 
     @cached_property
     def _needed(self) -> list[int]:
-        """Ranks that a table and those before it in the order can need; all if not alike."""
+        """Number of ranks that a table and those before it in the order can need.
+
+        All if not alike.
+        """
         needed = [self.problem.topology.world_size] * len(self.candidates)
         if not self._alike:
             return needed
@@ -303,7 +306,7 @@ class IlpModel:
         return range(self.problem.topology.num_nodes)
 
     def _covers(self, plan: ShardingPlan) -> bool:
-        """Return whether the program has all the options of a plan, shards on distinct ranks."""
+        """Return whether the program has all options of a plan, with shards on distinct ranks."""
         for t, table in enumerate(self.problem.workload.tables):
             sharding = plan.table(table.name)
             option = option_of(sharding, table)
@@ -347,7 +350,7 @@ class IlpModel:
 
 
 def _undercuts(other: _ProgramOption, candidate: _ProgramOption) -> bool:
-    """Return whether another option can take some of the ranks of this one, at less cost each."""
+    """Return whether another option can use some of this one's ranks, at less cost each."""
     alike = other.option.sharding_type is candidate.option.sharding_type
     return (
         (alike or other.option.sharding_type in _ANYWHERE)

@@ -21,18 +21,18 @@ from sharders.problem.sharding_problem import (
 
 FREE_TABLES = 10
 FREE_RANKS = 4
-"""Tables that are free in a program, and ranks they can go to: solved in some 0.05 s each."""
+"""Number of free tables in a program, and of ranks they can go to: solved in some 0.05 s each."""
 MOST_PLACES = 8
-"""Sets of ranks offered for one option of one table."""
+"""Number of sets of ranks offered for one option of one table."""
 PATIENCE = 80
-"""Programs without a better plan before giving up."""
+"""Programs without a better plan before the search ends."""
 GAP = 1e-2
 MAX_NODES = 20
 """Most nodes of the solver's tree, where the budget has no clock."""
 SPREAD = 0.3
 """Standard deviation of the change of the logarithm of a sharding type's scale."""
 TIME_LIMIT: Seconds = 0.1
-"""For one program; all but a few end long before."""
+"""Seconds for one program; all but a few end long before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class LargeNeighbourhood:
     patience: int = PATIENCE
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
-        """Solve programs until nothing better is found for a while, or the budget is spent."""
+        """Return the best plan when programs find nothing for a while, or the budget is spent."""
         check_pulp("lns")
         starts, evaluated = starting_plans(problem, budget, rng)
         search = _NeighbourhoodSearch(problem, budget, rng, evaluated)
@@ -83,7 +83,7 @@ class _NeighbourhoodSearch:
         self.near = Neighbourhoods(self.state)
 
     def improved(self) -> bool:
-        """Solve one program; return whether the plan is better for it."""
+        """Solve one program, make its move if the plan is better, and return whether it is."""
         before = self.near.scales
         self.near.scales = {
             kind: scale * exp(self.rng.gauss(0.0, SPREAD)) for kind, scale in before.items()
@@ -106,7 +106,7 @@ class _NeighbourhoodSearch:
         return self._kept(move)
 
     def _kept(self, move: Move) -> bool:
-        """Make a move if the plan is better for it; return whether it was."""
+        """Make a move if the plan is better for it, and return whether it is."""
         times, penalised_times = self.state.times([{}, move])
         if penalised_times[1] >= penalised_times[0] * (1 - 1e-6):
             return False

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     import pulp
 
 MEAN_WEIGHT = 0.1
-"""What the mean load counts beside the largest: a plan with less work leaves more to gain later."""
+"""Weight of the mean load beside the largest: a plan with less work leaves more to gain later."""
 UNIT = 100.0
-"""Load of the slowest rank, and bytes a rank has, in the program: solvers have absolute tolerances
+"""Load of the slowest rank, and bytes of a rank, in the program: solvers have absolute tolerances
 around 1e-6."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weight:
-    """What a choice adds to every rank: load, not scaled, and HBM; to every node: host memory."""
+    """Unscaled load and HBM that a choice adds to every rank, and host memory to every node."""
 
     load: Array
     held: Array
@@ -48,7 +48,7 @@ class Neighbourhoods:
     def __init__(self, state: PlanEditor) -> None:
         self.state, self.costs = state, state.problem.groundwork.costs
         self.scales: Mapping[ShardingType, float] = dict.fromkeys(ShardingType, 1.0)
-        """What loads are multiplied by, by sharding type."""
+        """Factor on loads by sharding type."""
         self._weights: dict[tuple[int, TableOption, tuple[int, ...]], Weight] = {}
 
     def loads(self) -> Array:
@@ -58,11 +58,11 @@ class Neighbourhoods:
         return total
 
     def load(self, index: int, choice: PlacedOption) -> Array:
-        """Return what a choice for a table adds to the load of every rank."""
+        """Return the load that a choice for a table adds to every rank."""
         return self.weight(index, choice).load * self.scales[choice.option.sharding_type]
 
     def weight(self, index: int, choice: PlacedOption) -> Weight:
-        """Return what a choice for a table adds."""
+        """Return load and memory that a choice for a table adds."""
         key = (index, choice.option, choice.ranks)
         if key not in self._weights:
             self._weights[key] = self._weighed(index, choice)
@@ -84,7 +84,7 @@ class Neighbourhoods:
         )
 
     def choices(self, index: int, order: Sequence[int], most: int) -> list[PlacedOption]:
-        """Return what a table may choose: all its options, each on a few of some ranks."""
+        """Return all options of a table, each on a few sets of some ranks."""
         topology = self.state.problem.topology
         kept = self.state.choices[index]
         found = {kept: None}
@@ -94,7 +94,7 @@ class Neighbourhoods:
         return list(found)
 
     def best(self, free: Mapping[int, Sequence[PlacedOption]], limits: Limits) -> Move | None:
-        """Return the best choices for some tables, as a move; None if they are what they are."""
+        """Return the best choices for some tables as a move; None: the present ones."""
         if not free:
             return None
         import pulp
@@ -133,7 +133,7 @@ class Neighbourhoods:
         x: "Sequence[pulp.LpVariable]",
         free: Iterable[int],
     ) -> None:
-        """Keep what ranks and nodes hold within what they have."""
+        """Add the constraints of memory on ranks and nodes."""
         weights = [self.weight(index, choice) for index, choice in each]
         gone = [self.weight(index, self.state.choices[index]) for index in free]
         state, problem = self.state, self.state.problem
@@ -147,7 +147,7 @@ class Neighbourhoods:
 
 
 def _rows(columns: Array, limits: Array) -> Iterator[tuple[Array, float]]:
-    """Yield the different columns of an array, each with the least of its limits."""
+    """Yield the different columns of an array, each with the smallest of its limits."""
     least: dict[bytes, tuple[Array, float]] = {}
     for column, limit in zip(columns.T, limits.tolist(), strict=True):
         key = column.tobytes()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 JOURNAL = "journal://"
 MOST_COLLISIONS = 10
 PATIENCE = 60
-"""Trials without a faster plan before giving up."""
+"""Trials without a faster plan before the search ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class OptunaSearch:
 
     storage: str | None = None
     study: str | None = None
-    """Name within the storage; None: the workload's name, the topology, and a digest of both."""
+    """Name in the storage; None: the workload's name, the topology, and a digest of both."""
     patience: int = PATIENCE
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
-        """Run trials until ``patience`` ends, or the budget is spent."""
+        """Return the best plan when ``PATIENCE`` trials bring nothing, or the budget is spent."""
         studies = self._studies(problem, rng)  # first, as Optuna may not be installed
         greedy = replace(budget, max_evaluations=_half(budget.max_evaluations))
         start = CostGreedy().shard(problem, greedy, rng)
@@ -101,7 +101,7 @@ class OptunaSearch:
 
 
 def study_name(problem: ShardingProblem) -> str:
-    """Return a name that only searches for the same problem have in common."""
+    """Return a name that only searches for the same problem share."""
     topology = problem.topology
     digest = crc32(repr((problem.workload, topology)).encode())
     places = f"{topology.num_nodes} x {topology.local_world_size}"
@@ -139,7 +139,7 @@ def _storage(url: str | None) -> "optuna.storages.BaseStorage":
 
 
 class _Trials:
-    """Plans tried so far."""
+    """The best plan of the trials so far."""
 
     def __init__(self, problem: ShardingProblem, budget: Budget, start: SearchResult) -> None:
         self.problem, self.budget = problem, budget
@@ -148,7 +148,7 @@ class _Trials:
         self.evaluated = start.evaluated
 
     def run(self, study: "optuna.Study") -> bool:
-        """Run one trial; return whether it found a faster plan."""
+        """Run one trial, and return whether it found a faster plan."""
         trial = study.ask()
         parameters = suggested(trial)
         self.evaluated += 1
@@ -157,7 +157,7 @@ class _Trials:
         return self._note(step_time)
 
     def take_over(self, study: "optuna.Study") -> None:
-        """Rebuild the best plan of the study, should another process have found it."""
+        """Make the best plan of the study the best one, if another process found it."""
         import optuna
 
         completed = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE])
@@ -165,7 +165,7 @@ class _Trials:
             self._note(self.greedy.step_time({**NEUTRAL, **study.best_params}))
 
     def _note(self, step_time: Seconds) -> bool:
-        """Keep the plan made last if it is the fastest; return whether it is."""
+        """Keep the plan made last if it is the fastest, and return whether it is."""
         if step_time >= self.best[0]:
             return False
         self.best = (step_time, self.greedy.plan(self.greedy.choices()))
@@ -174,7 +174,7 @@ class _Trials:
 
 
 def suggested(trial: "optuna.Trial") -> dict[str, float]:
-    """Draw the parameters of a trial."""
+    """Return the parameters that a trial suggests."""
     suggestions = {
         name: trial.suggest_float(name, low, high, log=name == "split_above")
         for name, (low, high) in RANGES.items()

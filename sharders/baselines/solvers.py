@@ -18,13 +18,13 @@ class Limits:
 
     time: Seconds | None = None
     gap: float = 1e-3
-    """Relative, between the best solution and the solver's bound."""
+    """Relative gap between the best solution and the solver's bound."""
     max_nodes: int | None = None
-    """Most nodes of the branch-and-bound tree: a limit that does not depend on the machine."""
+    """Most nodes of the branch-and-bound tree, a limit that does not depend on the machine."""
 
 
 def check_pulp(sharder: str) -> None:
-    """Raise MissingDependencyError where no pulp is there, which a sharder's programs need."""
+    """Raise MissingDependencyError unless pulp, which a sharder needs, is installed."""
     try:
         import pulp  # noqa: F401 -- an extra brings it
     except ImportError as error:
@@ -34,7 +34,7 @@ def check_pulp(sharder: str) -> None:
 def solve(
     program: "pulp.LpProblem", first: Mapping[str, float] | None, limits: Limits
 ) -> tuple[float | None, bool]:
-    """Solve a program from a first solution, or none; the variables get the best values found.
+    """Solve a program from a first solution, or none, and set its variables to the best values.
 
     pulp's own ``solve`` takes no first solution, so HiGHS is run by the steps that it consists of.
 

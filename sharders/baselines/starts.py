@@ -1,4 +1,4 @@
-"""Plans to start a search from: those known already, or else what greedies make."""
+"""Plans to start a search from: known ones, or else those of greedies."""
 
 from random import Random
 
@@ -12,15 +12,15 @@ from sharders.problem.sharding_problem import Budget, Sharder, ShardingProblem
 
 STARTS = (CostGreedy, Uniform, NormLookupGreedy, LookupGreedy, SizeGreedy)
 ENOUGH = 2
-"""One plan alone may be any that fits."""
+"""Number of plans that are enough: a single one may be any that fits."""
 
 
 def starting_plans(
     problem: ShardingProblem, budget: Budget, rng: Random
 ) -> tuple[list[tuple[Seconds, ShardingPlan]], int]:
-    """Return the plans known already, best first; and how many were timed.
+    """Return known plans with their steps, best first, and the number of plans timed.
 
-    Where hardly any are known, greedy ones are added.
+    If there are hardly any, greedy ones are added.
 
     Raises
     ------
@@ -36,7 +36,7 @@ def starting_plans(
         if found and budget.spent(evaluated):
             break
         try:
-            result = sharder.shard(problem, _rest(budget, evaluated), rng)
+            result = sharder.shard(problem, _remaining(budget, evaluated), rng)
         except InfeasibleError as refusal:
             refusals.append(refusal)
         else:
@@ -47,8 +47,8 @@ def starting_plans(
     return sorted(found, key=lambda pair: pair[0]), evaluated
 
 
-def _rest(budget: Budget, evaluated: int) -> Budget:
-    """Return what is left of a budget, for a sharder that runs silently inside another."""
+def _remaining(budget: Budget, evaluated: int) -> Budget:
+    """Return the rest of a budget, for a sharder that runs inside another without reports."""
     most = budget.max_evaluations
     left = None if most is None else most - evaluated
     return Budget(max_evaluations=left, should_stop=budget.should_stop)

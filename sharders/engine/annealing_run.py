@@ -1,4 +1,4 @@
-"""A run of annealing: some thousands of moves a call, and the best plan among those they made."""
+"""A run of annealing: some thousands of moves per call, and the best plan among those they made."""
 
 import math
 from math import inf
@@ -15,31 +15,25 @@ from sharders.engine.tables import FITS, SLOW, UNKNOWN, Move
 from sharders.problem.sharding_problem import IMPROVED
 
 REASSIGNED_SHARE: float = 0.05
-"""Share of the moves that divide blocks of two ranks anew (``reassign``), each of which takes
-as long as three. Without them, 16 problems of full memory end 0.5, 0.8 and 0.6% higher after 1,
-2 and 3 CPU seconds (32 runs, standard errors 0.2, 0.5 and 0.3%; 16 higher after three, 3
-lower), 41 others as low. With 0.1 they end 0.5, 0.3 and 0.4% lower than without, with 0.4 no
-lower after two."""
+"""Share of the moves that divide blocks of two ranks anew (``reassign``), which take three times as
+long."""
 REFRESH_EVERY: int = 64
 """Moves between two looks at what the step waits for."""
 MAX_EJECTED: int = 2
-"""Blocks of other tables that leave one after the other for one move."""
+"""Most blocks of other tables that leave their rank for one move."""
 FIRST_PRICE: float = 1.0
-"""Share of the step that holding a rank's memory beyond what there is costs at first. While no
-plan might, 93 to 99.6% of the moves found no room where memory is tight; passing through such
-plans, ten CPU seconds end 2.7 to 3.6% lower in the mean of five such problems on 64 and 128
-GPUs (two seeds twice; 16% at 88 tables on 64 GPUs). At 10 they gain half as much."""
+"""First price of memory: holding a whole rank's memory beyond what there is costs this share of the
+step. Passing through plans that do not fit finds room where memory is tight."""
 PRICE_STEP: float = 1.2
-"""Times it costs more after ``REFRESH_EVERY`` moves that end with a plan that does not fit, and
-less after those that end with one that does. With 1.05 they end 0.9% higher."""
+"""Factor by which the price rises after ``REFRESH_EVERY`` moves that end with a plan that does not
+fit, and falls after others."""
 LEAST: float = 1e-3
 MOST: float = 1e2
-"""What holding a rank's memory beyond what there is costs at least and at most, in steps as the
-run's first plan has them."""
+"""Largest price, and the inverse of the smallest, in steps of the run's first plan."""
 
 
 class AnnealingRun:
-    """Where a run stands: how many moves were drawn, and the best plan so far."""
+    """The state of a run: number of moves drawn, and the best plan so far."""
 
     def __init__(self, search: SearchState, params: MoveParams) -> None:
         self.search, self.rng = search, RandomNumbers()
@@ -49,21 +43,21 @@ class AnnealingRun:
         self.reassigner = Reassigner(self.proposer, self.blocks)
         self.move = Move(MAX_TOGETHER, search.choices.ranks.shape[1])
         self.is_changed = np.zeros(search.tables.num_tables, dtype=np.int64)
-        """Whether a table's choice is not the best plan's."""
+        """Whether a table's choice differs from the best plan's."""
         self.changed = np.zeros(search.tables.num_tables, dtype=np.int64)
-        """Those for which it is, the first ``num_changed``."""
+        """Tables for which it does, the first ``num_changed`` entries."""
         self.num_changed = 0
         self.best = search.choices.copy()
         self.price = 0.0
-        """What holding more than there is costs now (``SearchState.price``)."""
+        """Present price of memory (``SearchState.price``)."""
         self.first_time = inf
-        """The step time when a run begins."""
+        """Step time at the beginning of the run."""
         self.begin(inf, 0)
 
     def begin(self, seconds: float, seed: int) -> None:
-        """Begin anew at the present plan, whose step time that is; loads are up to date.
+        """Begin a run at the present plan, whose step time is ``seconds``; loads are up to date.
 
-        It need not fit in memory; then there is no best plan until one is found that does.
+        The plan need not fit in memory; then there is no best plan until one is found that does.
 
         The seed decides what is drawn until the next beginning: how many moves are drawn at a time
         changes nothing.
@@ -73,7 +67,8 @@ class AnnealingRun:
         self.lacks_program = False
         """Whether the last move led to groups that have no program yet (``SearchState.wanted``)."""
         self.ejected = 0
-        """Tables out of the way of the move at hand, which is then one more try of the last one."""
+        """Number of tables that left for the present move, which is then another try of the last
+        one."""
         self.moves = self.decided = self.timed = self.last_gain = 0
         """Drawn; timed, or known to be too slow without; timed; drawn when the best was found."""
         self.first_time = seconds
@@ -88,14 +83,14 @@ class AnnealingRun:
         self.num_changed = 0
 
     def anneal(self, count: int, hot: float, cold: float, length: float, placing: bool) -> int:
-        """Draw that many moves, fewer if a program is missing; return how many were drawn.
+        """Draw ``count`` moves, fewer if a program is missing, and return how many were drawn.
 
         Parameters
         ----------
         count
             Moves to draw.
         hot, cold, length
-            Temperatures at the begin and the end, as shares of the step time, and moves between.
+            First and last temperature, as shares of the step time, and moves between.
         placing
             Whether options stay as they are.
 
@@ -142,7 +137,7 @@ class AnnealingRun:
         return self.moves - before
 
     def _change_price(self) -> None:
-        """Let memory that is not there cost more if the plan needs some, and else less."""
+        """Raise the price of memory if the plan does not fit, else lower it."""
         before, excess = self.price, self.search.excess()
         if excess > NO_EXCESS:
             self.price = min(self.price * PRICE_STEP, MOST * self.first_time)
@@ -152,7 +147,7 @@ class AnnealingRun:
         self.penalised_time += (self.price - before) * excess
 
     def _take(self) -> None:
-        """Make the move that was tried; note the plan if it is the best."""
+        """Make the move that was tried, and keep the plan if it is the best."""
         for index in range(self.move.length):
             table = self.move.table[index]
             if not self.is_changed[table]:

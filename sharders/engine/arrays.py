@@ -1,4 +1,4 @@
-"""A sharding problem as flat arrays: every option of every table, and what its shards add."""
+"""A sharding problem as flat arrays: every option of every table, and loads of its shards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ from sharders.problem.room import fits_alone
 from sharders.problem.sharding_problem import ShardingProblem
 
 FINEST = 0.01
-"""Shards that take less than this share of a balanced rank's lookups need not be split further."""
+"""Shards with less than this share of a balanced rank's lookups are not split further."""
 
 
 @dataclass(frozen=True)
 class ProblemArrays:
-    """A problem's tables, and how plans are written in their terms."""
+    """A problem's tables as arrays, and the conversion of plans."""
 
     problem: ShardingProblem
     tables: Tables
@@ -38,17 +38,17 @@ class ProblemArrays:
     every: OptionArrays
     """All options, of which the search takes some."""
     kept: Places
-    """The places there of those that it takes."""
+    """Places in ``every`` of the options that the search takes."""
 
     @cached_property
     def options(self) -> tuple[TableOption, ...]:
-        """Return those that it takes, in its order."""
+        """Return the options that the search takes, in its order."""
         return tuple(self.every.flat[option] for option in self.kept.tolist())
 
     def choices(self, plan: ShardingPlan) -> Choices:
-        """Return a plan as every table's option, and the ranks of its blocks.
+        """Return a plan as every table's option and the ranks of its blocks.
 
-        The plan must be one of those the problem was written for, or use options kept for all.
+        The plan must be one that the arrays were made for, or use options kept for all.
         """
         chosen = self.number_of[self.every.places(plan)]
         ranks = np.zeros((len(chosen), self.widest), dtype=np.int32)
@@ -60,7 +60,7 @@ class ProblemArrays:
         return Choices(chosen, ranks)
 
     def plan(self, choices: Choices) -> ShardingPlan:
-        """Return the plan of some choices; takes as long as some thousand moves."""
+        """Return the plan of some choices; it takes as long as some thousand moves."""
         problem, ranks = self.problem, np.array(choices.ranks)
         shardings = []
         for index, chosen in enumerate(np.array(choices.option).tolist()):
@@ -70,7 +70,7 @@ class ProblemArrays:
         return make_plan(problem.topology, shardings)
 
     def has(self, plan: ShardingPlan) -> bool:
-        """Return whether all of a plan's options are among those that a search may take."""
+        """Return whether the search may take all of a plan's options."""
         places = self.every.places(plan)
         return bool((places >= 0).all() and (self.number_of[places] >= 0).all())
 
@@ -83,7 +83,7 @@ class ProblemArrays:
 
     @property
     def widest(self) -> int:
-        """The most blocks of any option, and at least one."""
+        """The most blocks of any option, at least 1."""
         return max(1, int(np.max(self.tables.blocks)))
 
 
@@ -93,12 +93,10 @@ def problem_arrays(
     *,
     every_option: bool = False,
 ) -> ProblemArrays:
-    """Write a problem as arrays: the options of some plans, and others that are worth trying.
+    """Return the arrays of a problem: options of some plans, and others that are worth trying.
 
-    Not worth trying are shards larger than a rank's memory, and splits finer than ``FINEST``, but
-    for the coarsest of their type; ``every_option``: keep these, too. While linear programs could
-    choose such shards, ten CPU seconds ended 3.7 to 37% above the best known at 88 tables on 64
-    GPUs, and 5% higher than now at 78 (two seeds), where many sets' plans then found no room.
+    Shards larger than a rank's memory are not worth trying, nor splits finer than ``FINEST``, but
+    for the coarsest of their type; ``every_option`` keeps these, too.
     """
     arrays = problem.groundwork.arrays
     if every_option:
@@ -116,12 +114,12 @@ def problem_arrays(
 
 
 def offered(problem: ShardingProblem, plans: Sequence[ShardingPlan]) -> list[ShardingPlan]:
-    """Return the plans that use only options of the problem: caches may have other sizes."""
+    """Return the plans whose options the problem has: caches may have other sizes."""
     return [plan for plan in plans if (problem.groundwork.arrays.places(plan) >= 0).all()]
 
 
 def _worth_trying(problem: ShardingProblem, starts: Sequence[ShardingPlan]) -> Places:
-    """Return the options that are worth trying, of each table the coarsest first."""
+    """Return the places of options that are worth trying, the coarsest of each table first."""
     arrays = problem.groundwork.arrays
     codes, count = arrays.codes, arrays.codes.num_column_shards
     fits = arrays.of_each_table(fits_alone(problem.groundwork))
@@ -139,7 +137,7 @@ def _worth_trying(problem: ShardingProblem, starts: Sequence[ShardingPlan]) -> P
 
 
 def _tables(arrays: OptionArrays, kept: Places, columns: Columns) -> Tables:
-    """Return some options as the search has them, table by table."""
+    """Return some options as the search's ``Tables``."""
     codes, cuts = arrays.codes.taken(kept), arrays.cuts
     tables = arrays.workload.tables
     of_option = cuts.of_option[kept]
@@ -179,7 +177,7 @@ def _tables(arrays: OptionArrays, kept: Places, columns: Columns) -> Tables:
 
 
 def _rows_used(cuts: Cuts, of_option: Places) -> tuple[Places, NDArray[np.int32]]:
-    """Return the different shards of some options, and the row that each shard then has."""
+    """Return the different shards of some options, and the row of each shard."""
     has = np.zeros(len(cuts.first) - 1, dtype=bool)
     has[of_option] = True
     used = np.flatnonzero(np.repeat(has, np.diff(cuts.first)))
@@ -189,7 +187,7 @@ def _rows_used(cuts: Cuts, of_option: Places) -> tuple[Places, NDArray[np.int32]
 
 
 def _spreads(arrays: OptionArrays, kept: Places) -> NDArray[np.int32]:
-    """Return where options' shards lie."""
+    """Return the code of where each option's shards lie."""
     within = arrays.of_types([kind for kind in TYPES if kind.within_node])[kept]
     spread = np.where(within, SPREADS["nodes"], SPREADS["ranks"])
     spread[arrays.num_ranks[kept] == 0] = SPREADS["everywhere"]
@@ -200,7 +198,7 @@ def _spreads(arrays: OptionArrays, kept: Places) -> NDArray[np.int32]:
 def _ranks_placed(
     arrays: OptionArrays, kept: Places, firsts: NDArray[np.int32]
 ) -> NDArray[np.int32]:
-    """Return the ranks of the shards that the user has placed; others have none yet."""
+    """Return the ranks of shards whose table has given ranks; 0 for others."""
     at = np.zeros(firsts[-1], dtype=np.int32)
     for number in np.flatnonzero(arrays.is_placed[kept]).tolist():
         table = arrays.workload.tables[arrays.codes.table[kept[number]]]

@@ -1,8 +1,7 @@
 """Room for a move that overfills memory: column blocks of other tables leave full ranks.
 
 Where memory is tight, most moves find no room (at 100 tables on 8 GPUs 60 to 80%), least of all
-those of large tables. With this and ``moves.KEEP_SHARE`` together, 5,000 moves a table end
-0.9% lower there (eight plans, eight seeds each); with the latter alone 0.3% (four of them).
+those of large tables.
 """
 
 from math import inf
@@ -12,24 +11,20 @@ from sharders.engine.rank_blocks import RankBlocks
 from sharders.engine.tables import Move
 
 EJECT_TRIES: int = 64
-"""Blocks of a full rank that are looked at for one that leaves it. While these were blocks of
-any tables, of which the rank has hardly one where ranks are many, and one left for a move, not
-``MAX_EJECTED``, 1, 3 and 10 CPU seconds ended 0.7, 0.1 and 0.3% higher in the mean of 19
-problems of full memory (standard errors 0.2, 0.2 and 0.1%, 38 runs), and 10 seconds 4.0% off
-at worst, not 1.9%; 24 others as low."""
+"""Number of blocks of a full rank looked at for one that leaves it."""
 EJECT_PLACES: int = 8
-"""Ranks drawn for where it could go."""
+"""Number of ranks drawn as its new place."""
 
 
 class Ejector:
-    """Adds to a move that found no room that a block of another table goes elsewhere."""
+    """Adds to a move that found no room the move of another table's block to another rank."""
 
     def __init__(self, proposer: MoveProposer, blocks: RankBlocks) -> None:
         self.search, self.rng, self.blocks = proposer.search, proposer.rng, blocks
         self.fullest = 0
-        """The rank with least HBM left after a move that was tried,"""
+        """The rank with least HBM left after the tried move."""
         self.lack = 0.0
-        """and how many bytes it lacks; none, if negative."""
+        """Bytes that it lacks; negative: none."""
         self.found_block = 0
         self.found_bytes = self.left = 0.0
 
@@ -46,7 +41,7 @@ class Ejector:
     def eject(self, move: Move) -> bool:
         """Add to a move that a column block leaves the rank that lacks bytes.
 
-        Return whether one could. The plan is the one before the move.
+        Return whether there was one. The plan is the one before the move.
         """
         search, tables, choices = self.search, self.search.tables, self.search.choices
         table = self._smallest(move)
@@ -63,10 +58,12 @@ class Ejector:
         return False
 
     def _smallest(self, move: Move) -> int:
-        """Return a table with a block on the full rank, which and how large is in ``found``.
+        """Return a table with a block to leave the full rank.
 
-        The smallest block of at least the bytes that lack, but none of a table that the move
-        changes; -1: there is none.
+        ``found`` has the block and its size.
+
+        It is the smallest block of at least the bytes lacking, of no table that the move changes;
+        -1: none.
         """
         search, tables, found = self.search, self.search.tables, -1
         entry, tries = self.blocks.first[self.fullest], 0
@@ -81,9 +78,11 @@ class Ejector:
         return found
 
     def _place(self, moved: int, origin: bool) -> int:
-        """Draw a rank, if ``origin`` one that a table moves from; note the bytes left there.
+        """Return a drawn rank, with ``origin`` one that a table moves from.
 
-        What the table leaves behind is not known: enough, one hopes.
+        Note the bytes left there.
+
+        The bytes that the table leaves are unknown, and hoped to be enough.
         """
         search = self.search
         blocks = search.tables.blocks[search.choices.option[moved]]

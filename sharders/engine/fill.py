@@ -1,8 +1,8 @@
-"""Whole plans by a rule: what takes most of a rank first, each table where least is taken.
+"""Whole plans by a rule: large tables first, each where it adds least.
 
 Tables get an option by the predicted cost of each one alone (``OptionCosts``): replicated if that
 is cheap, split into the cheapest option whose shards are small enough if they are large, whole
-otherwise; then the next best ones, where there is no room. A plan takes about a millisecond.
+otherwise; then the next best ones, if there is no room. A plan takes about a millisecond.
 """
 
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ from sharders.engine.tables import EVERYWHERE, FIXED, ON_NODES
 DATA_PARALLEL = list(ShardingType).index(ShardingType.DATA_PARALLEL)
 TABLE_WISE = list(ShardingType).index(ShardingType.TABLE_WISE)
 REPLICATED, WHOLE, SMALL, LARGE, LAST = range(5)
-"""In which order a rule likes options: a cheap replica, the whole table, small shards, large ones,
-and replicas that are not cheap."""
+"""Order in which a rule prefers options: a cheap replica, the whole table, small shards, large
+ones, and replicas that are not cheap."""
 
 
 class Rule:
-    """Which tables a plan splits and which it replicates, and how options compare."""
+    """Which tables a plan splits and replicates, and how it compares options."""
 
     def __init__(
         self, parameters: Mapping[str, float], balanced_load: float, capacity: float
@@ -52,7 +52,7 @@ class Rule:
 
 
 class Greedy:
-    """Makes plans by rules; nothing in it outlives a call."""
+    """Makes plans by rules; its arrays are reused by every call."""
 
     def __init__(self, search: SearchState) -> None:
         tables, num_ranks = search.tables, search.plan.num_ranks
@@ -61,27 +61,27 @@ class Greedy:
         self.order = np.zeros(tables.num_tables, dtype=np.int64)
         """Tables."""
         self.key = np.zeros(tables.num_tables)
-        """What tables are ordered by, largest first."""
+        """Values by which tables are ordered, largest first."""
         self.preferred = np.full(tables.num_tables, -1, dtype=np.int64)
-        """The option that each table is to have, if there is room, whatever the rule; -1: none."""
+        """The option that each table gets if there is room, whatever the rule; -1: none."""
         self.refused = np.zeros(tables.kind.shape[0], dtype=np.int64)
-        """Whether there is no room for an option, for every one."""
+        """Whether there is no room for each option."""
         self.taken = np.zeros(num_ranks, dtype=np.int64)
-        """Whether the option being placed is on a rank, for every one."""
+        """Whether the present option is on each rank."""
         self.kernel_ranks = KernelRanks(search)
         self.overfills = False
-        """Whether it may take memory that is not there."""
+        """Whether it may take more memory than there is."""
 
     def fill(self, rule: Rule, may_overfill: bool) -> bool:
-        """Make the rule's plan the present choices; return whether all tables were placed.
+        """Make the rule's plan the present choices, and return whether all tables were placed.
 
-        Tables are placed twice at most: by the share of a rank's time or memory that they take, the
-        largest first, and, where that finds no room, by the memory that they take in all. Tables
-        that must be on certain ranks come before the others. So do tables that every rank has a
-        part of, which need room on the fullest rank: the first time those whose option is
-        ``preferred``, the second time those whose option is the rule's. If neither order finds room
-        and memory may be overfilled, what does not fit goes where most memory is left. Loads are
-        not brought up to date (``SearchState.rebuild``).
+        Tables are placed by the share of a rank's time or memory that they take, the largest first;
+        if that finds no room, once more by the memory that they take in all. Tables with given
+        ranks come before the others. So do tables that every rank has a part of, which need room on
+        the fullest rank: the first time those whose option is ``preferred``, the second time those
+        whose option is the rule's. If neither order finds room and memory may be overfilled, the
+        tables that do not fit go where most memory is left. Loads are not brought up to date
+        (``SearchState.rebuild``).
         """
         tables, balanced = self.search.tables, 0.0
         for table in range(tables.num_tables):
@@ -116,7 +116,7 @@ class Greedy:
         return False
 
     def _place_all(self, rule: Rule, balanced: float, may_overfill: bool) -> bool:
-        """Place all tables in order; return whether all were."""
+        """Place all tables in order, and return whether all were placed."""
         search, tables = self.search, self.search.tables
         for rank in range(self.num_ranks):
             search.plan.numbers[search.loads.free_row, rank] = search.loads.rooms[rank]
@@ -216,9 +216,9 @@ class Greedy:
         return best
 
     def _put(self, table: int, option: int, load: float) -> bool:
-        """Place an option where it adds least; return whether there is room, or need be none.
+        """Place an option where it adds least; return whether there is room, or none is needed.
 
-        Where it may overfill memory, it is placed where most is left.
+        If memory may be overfilled, it goes where most is left.
         """
         search, tables, choices = self.search, self.search.tables, self.search.choices
         self.scores.consider(option, load, self._bytes(option))
@@ -258,9 +258,9 @@ class Greedy:
         return found == blocks
 
     def _added(self, first: int, count: int) -> float:
-        """Return what shards on so many ranks add to scores; infinite where one has no room.
+        """Return the score that shards on ``count`` ranks add; infinite if one has no room.
 
-        Where memory may be overfilled: how much less than none the fullest of them has left.
+        If memory may be overfilled: the bytes that the fullest of them then lacks.
         """
         search, total, fullest = self.search, 0.0, -inf
         for rank in range(first, first + count):
@@ -300,7 +300,7 @@ class Greedy:
             self._sift(0, last)
 
     def _sift(self, start: int, count: int) -> None:
-        """Let an entry sink below those that come later in the order."""
+        """Sink an entry of the heap below those that come later in the order."""
         at = start
         while 2 * at + 1 < count:
             child = 2 * at + 1

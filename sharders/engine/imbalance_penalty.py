@@ -1,4 +1,4 @@
-"""What a search minimises: the step time, and a little of how unevenly ranks are loaded.
+"""The objective of a search: the step time, and a small penalty for unevenly loaded ranks.
 
 Most moves away from the rank that the others wait for leave the step as it is, as another rank is
 as slow, and would look useless. So a search minimises the step time plus a share of power means
@@ -6,9 +6,7 @@ over the ranks: of their lookup times, launches by the host included, and of the
 rank's own bytes would take in every collective, as all ranks wait for the one that sends most.
 
 Where the host decides, steps are shorter when no rank has many kinds of tables (weighted ones, of
-another data type, or sharded by columns: each kind has a kernel), and no single move may show it:
-without launches, 12 problems of 25 to 104 tables of several kinds and small batches end 2.0% higher
-after ten CPU seconds (two seeds), one of them 14%.
+another data type, or sharded by columns: each kind has a kernel), and no single move may show it.
 """
 
 from collections.abc import Mapping
@@ -22,15 +20,15 @@ from costmodel.step.groups import GroupKey
 from costmodel.step.template import RANK_FEATURES, Template, WorkKind
 
 BALANCE_ROOTS = 3
-"""Square roots to take of a mean of powers."""
+"""Number of square roots taken of a mean of powers: the power is 2 to this."""
 BALANCE_WEIGHT = 0.05
-"""How much the power means count, if a run has no other weight."""
+"""Weight of the power means, if a run has no other one."""
 LARGE = float(1 << 26)
-"""Bytes from which on a collective is taken to be linear."""
+"""Bytes from which a collective is taken to be linear."""
 
 
 def exchange_rates(template: Template, groups: Mapping[GroupKey, int]) -> Array:
-    """Return how long a unit of every rank feature takes to be exchanged, in all collectives.
+    """Return the seconds to exchange a unit of every rank feature, over all collectives.
 
     Parameters
     ----------
@@ -58,7 +56,7 @@ def exchange_rates(template: Template, groups: Mapping[GroupKey, int]) -> Array:
 
 
 def launch_seconds(template: Template, kernels: Mapping[GroupKernel, int]) -> Array:
-    """Return how long the host takes to launch every lookup kernel, forward and backward.
+    """Return the host's seconds to launch every lookup kernel, forward and backward.
 
     Parameters
     ----------

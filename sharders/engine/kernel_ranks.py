@@ -1,13 +1,10 @@
-"""Ranks for every lookup kernel, so that none launches more of them than it must.
+"""Ranks for every lookup kernel, so that no rank launches more kernels than it must.
 
 Where batches are small, the step waits for the rank that launches most kernels. Placed one after
 the other, the first tables of every kernel go to the emptiest ranks, and hardly a rank is left that
 has one kernel only; then no move of one table shortens the step.
 
-Where the user wants some tables on certain ranks, their kernels are there. While these ranks went
-to other kernels, too, and shards within a node got whole nodes only, 11 problems with such tables
-ended 1.2% higher in the mean after ten CPU seconds (standard error 0.9%; 7% at 180 tables on 128
-GPUs, where two runs of two had the same plan, and at 200 on 64).
+Kernels of tables with given ranks are there.
 """
 
 import numpy as np
@@ -17,29 +14,29 @@ from sharders.engine.tables import EVERYWHERE, FIXED, ON_NODES
 
 
 class KernelRanks:
-    """Which ranks the shards of every lookup kernel may go to."""
+    """The ranks to which the shards of every lookup kernel may go."""
 
     def __init__(self, search: SearchState) -> None:
         kernels, ranks = search.loads.num_kernels, search.plan.num_ranks
         self.search, self.num_kernels, self.num_ranks = search, kernels, ranks
         self.is_allowed = np.ones((kernels, ranks), dtype=np.int64)
-        """Whether a kernel may have shards on a rank,"""
+        """Whether a kernel may have shards on a rank, (kernels, ranks)."""
         self.is_given = np.zeros((kernels, ranks), dtype=np.int64)
-        """and whether it must, as the user wants some there."""
+        """Whether it must, as a table has that given rank."""
         self.load = np.zeros(kernels)
-        """What all its shards take, in ranks."""
+        """Load of all shards of each kernel, in ranks."""
         self.width, self.unit = (np.ones(kernels, dtype=np.int64) for _ in range(2))
         """Ranks among which the shards of a table are, a node's or any one, and the most of these
         that it needs at once;"""
         self.least, self.most, self.count = (np.zeros(kernels, dtype=np.int64) for _ in range(3))
         """the fewest and the most ranks that it could use, and how many it gets."""
         self.busy = np.zeros(ranks)
-        """What is expected on every rank, where kernels' shards are even,"""
+        """Expected load of every rank if kernels' shards are even."""
         self.num_allowed = np.zeros(ranks, dtype=np.int64)
-        """and how many kernels may be there."""
+        """Number of kernels that may be on each rank."""
 
     def clear(self) -> None:
-        """Expect nothing yet, and allow all kernels everywhere."""
+        """Forget expected options, and allow all kernels everywhere."""
         for kernel in range(self.num_kernels):
             self.load[kernel] = 0.0
             self.width[kernel] = self.unit[kernel] = 1
@@ -49,7 +46,7 @@ class KernelRanks:
                 self.is_given[kernel, rank] = 0
 
     def expect(self, option: int, load: float) -> None:
-        """Count an option among those to be placed; ``load``: share of a rank of each shard."""
+        """Add an option that will be placed; ``load`` is each shard's share of a rank."""
         tables, local = self.search.tables, self.search.plan.local_ranks
         spread, kernel = tables.spread[option], tables.kernel[option]
         if spread == EVERYWHERE:
@@ -69,7 +66,7 @@ class KernelRanks:
         self.most[kernel] += max(least, shards)
 
     def _give(self, option: int) -> None:
-        """Note the ranks that the user wants an option's shards on."""
+        """Note the given ranks of an option's shards."""
         tables = self.search.tables
         kernel, first = tables.kernel[option], tables.first[option]
         for shard in range(first, first + tables.num_shards(option)):
@@ -78,9 +75,9 @@ class KernelRanks:
             self.is_given[kernel, rank] = 1
 
     def divide(self) -> bool:
-        """Divide ranks among the kernels that are expected; return whether there are enough.
+        """Divide ranks among the expected kernels, and return whether there are enough.
 
-        With as few kernels on a rank as there can be, and each on ranks by its load.
+        Each rank gets as few kernels as possible, and each kernel ranks in proportion to its load.
         """
         for most_kernels in range(1, self.num_kernels + 1):
             if self._divide(most_kernels):
@@ -88,7 +85,7 @@ class KernelRanks:
         return False
 
     def _divide(self, most_kernels: int) -> bool:
-        """Divide ranks with so many kernels on each at most; return whether there are enough."""
+        """Divide ranks with at most so many kernels on each; return whether there are enough."""
         left = most_kernels * self.num_ranks
         for rank in range(self.num_ranks):
             self.busy[rank] = 0.0
@@ -113,7 +110,7 @@ class KernelRanks:
         return True
 
     def _allow_given(self, kernel: int) -> int:
-        """Allow a kernel where it must be, but everywhere if it has none; return at how many."""
+        """Allow a kernel on its given ranks, or everywhere if it has none; return the number."""
         given, is_expected = 0, self.most[kernel] > 0
         for rank in range(self.num_ranks):
             self.is_allowed[kernel, rank] = not is_expected or self.is_given[kernel, rank]
@@ -122,7 +119,7 @@ class KernelRanks:
         return given
 
     def _share_out(self, left: int) -> None:
-        """Give what is left of all ranks to the kernels that have most load for each of theirs."""
+        """Give the ranks left to kernels with most load for each of theirs."""
         best = 0
         while best >= 0:
             best = -1
@@ -137,7 +134,7 @@ class KernelRanks:
                 left -= step
 
     def _step(self, kernel: int) -> int:
-        """Return how many ranks more help a kernel: a node's where it has shards on all of it."""
+        """Return how many more ranks help a kernel: a node's if it has shards on all of it."""
         return self.unit[kernel] if self.unit[kernel] == self.width[kernel] else 1
 
     def _is_fuller(self, kernel: int, other: int) -> bool:
@@ -145,9 +142,9 @@ class KernelRanks:
         return self.load[kernel] * self.count[other] > self.load[other] * self.count[kernel]
 
     def _next(self) -> int:
-        """Return the kernel whose ranks are next; -1: none.
+        """Return the kernel whose ranks are chosen next; -1: none.
 
-        Of those that need most at once, the one of most load for each.
+        It is the one that needs most at once, of these the one of most load for each.
         """
         best = -1
         for kernel in range(self.num_kernels):
@@ -160,7 +157,7 @@ class KernelRanks:
         return best
 
     def _allow_all(self, kernel: int, most_kernels: int) -> bool:
-        """Allow a kernel on the ranks that it gets; return whether these are enough for it."""
+        """Allow a kernel on its number of ranks, and return whether they are enough."""
         load, count, allowed = self.load[kernel] / self.count[kernel], self.count[kernel], 0
         for rank in range(self.num_ranks):
             if self.is_given[kernel, rank]:
@@ -173,9 +170,9 @@ class KernelRanks:
         return allowed >= min(count, self.least[kernel])
 
     def _allow(self, kernel: int, most_kernels: int, count: int, load: float) -> int:
-        """Allow a kernel on so many ranks of the node that has least to do; return on how many.
+        """Allow a kernel on some ranks of the node with least load, and return on how many.
 
-        On that one of all ranks, where shards of a table need not be on a node.
+        If shards of a table need not be on a node, all ranks count as one.
         """
         width, best, least = self.width[kernel], -1, 0.0
         for first in range(0, self.num_ranks - width + 1, width):

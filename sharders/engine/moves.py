@@ -1,4 +1,4 @@
-"""Moves of a search: how one or a few tables could be sharded instead."""
+"""Moves of a search: other shardings of one or a few tables."""
 
 import numpy as np
 
@@ -14,51 +14,43 @@ CRITICAL_SHARE: float = 0.8
 SWAP_SHARE: float = 0.25
 """Share of the moves that exchange the places of two tables' blocks."""
 OPTION_SHARE: float = 0.6
-"""Share of the moves that shard a table in another way; those left move one block. All shares, here
-and in ``MoveParams``, were varied one by one and together, from plans that were balanced before
-(means of 3 to 16 runs): with those of the first version five CPU seconds end 0.5% higher at 856
-tables on 64 GPUs and 0.7% at 788 on 128, two 0.1% at 400 on 16 and 0.4% at 100 on 8."""
+"""Share of the moves that shard a table in another way; the rest move one block."""
 SUITED_SHARE: float = 0.5
 """Share of the joins that take up to ``MAX_TOGETHER`` tables which the type suits: a type's
 collectives cost more than a few tables gain by it, so that one at a time none would begin."""
 MAX_COSTLIEST: int = 4
-"""Tables that the other joins take at most."""
+"""Most tables that the other joins take."""
 SUITED_TRIES: int = 8
-"""Tables drawn for one that a type suits."""
+"""Number of tables drawn for one that a type suits."""
 ANY_GROUP_SHARE: float = 0.7
-"""Share of the leaves whose group is any that has tables, not that of a table drawn."""
+"""Share of the leaves whose group is any that has tables, not the group of a table drawn."""
 KERNEL_SHARE: float = 0.5
-"""Share of the leaves that are of one of the group's lookup kernels. While tables left a whole
-sharding type at once, weighted ones and others, 34 tables on 128 GPUs ended 9% higher after ten
-CPU seconds (three seeds; two tables were all of a group), 214 on 64 0.3% and 359 on 128 2.5%;
-23 others within 0.1% in the mean."""
+"""Share of the leaves in which the tables of one of the group's lookup kernels leave."""
 KEEP_SHARE: float = 0.85
-"""Share of the other options whose column blocks stay where they are, as far as they can."""
+"""Share of the other options whose column blocks stay on their ranks as far as possible."""
 MANY_SHARDS: int = 6
-"""Options that change more shards than this are tried so much less often (and count as moves if
-not): they take as much longer. Three CPU seconds end 0.1% lower at 856 tables on 64 GPUs (eight
-runs), others as before."""
+"""Options that change more shards than this are tried less often in proportion, as they take
+longer; a move not tried counts, too."""
 OPTION_TRIES: int = 3
-"""Options drawn for a table, the one of the least predicted time of which it may take."""
+"""Number of options drawn for a table, of which it takes the one of the least predicted time."""
 PRICED_TRIES: int = 6
-"""Options drawn where one is taken by its price. With 3, ten CPU seconds end 0.3% higher, three as
-low."""
+"""The same if options are compared by price."""
 EAGERNESS: int = 3
-"""Power of a uniform number that says how little loaded a drawn rank is."""
+"""Power of a uniform number that gives the place of a drawn rank in the order by load."""
 SWAP_TRIES: int = 8
-"""Tables drawn until one has a block to exchange."""
+"""Number of tables drawn until one has a block to exchange."""
 EXCESS_SHARE: float = 0.5
 """Share of the looks at a plan that does not fit after which moves are of the fullest rank."""
 ALL_GROUPS: int = -1
 COLUMNS: int = RANK_FEATURES.index("columns")
 NUM_TYPES: int = len(ShardingType)
 GAMMA: int = 0x9E3779B97F4A7C15
-"""Added for every random number: odd, so that all 2**64 states come before one comes again."""
+"""Added for every random number; it is odd, so that all 2**64 states occur."""
 FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-"""What the state is multiplied by, between shifts, until all of its bits have changed all of the
-number's (Stafford's Mix13, which the paper below takes)."""
+"""Factors of the state between shifts, until all of its bits have changed all of the number's
+(Stafford's Mix13, which the paper below takes)."""
 WORD: int = 0xFFFFFFFFFFFFFFFF
-"""Interpreted, numbers have more than 64 bits."""
+"""Mask of 64 bits: interpreted, numbers have more."""
 
 
 class RandomNumbers:
@@ -78,7 +70,7 @@ class RandomNumbers:
         self.state = seed
 
     def uniform(self) -> float:
-        """Draw a number from 0 to 1, but not 1."""
+        """Return a drawn number of at least 0 and below 1."""
         self.state = (self.state + GAMMA) & WORD
         mixed = ((self.state ^ (self.state >> 30)) * FIRST) & WORD
         mixed = ((mixed ^ (mixed >> 27)) * SECOND) & WORD
@@ -86,12 +78,12 @@ class RandomNumbers:
         return (mixed >> 11) * 2.0**-53  # a float64 has no place for the other 11 bits
 
     def below(self, count: int) -> int:
-        """Draw a whole number from 0 to ``count``, but not ``count``."""
+        """Return a drawn whole number of at least 0 and below ``count``."""
         return int(count * self.uniform())
 
 
 class MoveProposer:
-    """Draws moves, by what the step waits for; out of date by some moves at most."""
+    """Draws moves, by what the step waits for; that is known as of some moves ago at most."""
 
     def __init__(self, search: SearchState, params: MoveParams, rng: RandomNumbers) -> None:
         num_ranks, num_rows = search.plan.num_ranks, search.plan.numbers.shape[0]
@@ -101,20 +93,20 @@ class MoveProposer:
         self.order = np.arange(num_ranks)
         """Ranks, the one that the others wait for last."""
         self.slowest = np.zeros(search.tables.num_tables, dtype=np.int64)
-        """Tables that keep that rank busy, the first ``num_slowest``."""
+        """Tables that keep that rank busy, the first ``num_slowest`` entries."""
         self.num_slowest = 0
         self.taken = np.zeros(num_ranks, dtype=np.int64)
-        """Whether the option being placed is on a rank, for every one."""
+        """Whether the present option is on each rank."""
         first, rows = np.asarray(search.tables.first)[:-1], np.asarray(search.tables.rows)
         self.width = np.array(np.asarray(search.tables.features)[rows[first], COLUMNS])
-        """How many output columns every option's first shard sends per sample."""
+        """Output columns per sample of every option's first shard."""
         self.op_of = _operations(search, num_rows)
-        """The operation, in the program of all groups, whose duration each row of the numbers
-        is; -1: none's."""
+        """The operation, in the program of all groups, whose duration each row of numbers is; -1:
+        none."""
         self.bottleneck_row, self.bottleneck_groups = search.loads.load_row, ALL_GROUPS
 
     def refresh(self) -> None:
-        """Order the ranks by something that the step waits for, and list the slowest's tables."""
+        """Order the ranks by a load that the step waits for, and list the slowest one's tables."""
         search = self.search
         self._find_bottleneck()
         row, groups = self.bottleneck_row, self.bottleneck_groups
@@ -137,9 +129,9 @@ class MoveProposer:
                 self.num_slowest += 1
 
     def _drawn_slowest(self, row: int) -> int:
-        """Draw one of the ranks that are as slow as the slowest at something, and put it last.
+        """Put one of the slowest ranks by a load last, drawn among equals, and return it.
 
-        Where outputs are of a few widths, or launches decide, many are.
+        Where outputs are of a few widths, or launches decide, many are equally slow.
         """
         last = self.order.shape[0] - 1
         first, slowest = last, self.order[last]
@@ -152,13 +144,11 @@ class MoveProposer:
         return self.order[last]
 
     def _find_bottleneck(self) -> None:
-        """Draw what differs between ranks on the heaviest cycle, longer ones more often.
+        """Draw a load of ranks on the heaviest cycle, longer ones more often.
 
-        Found is its row of the numbers (of an exchange, its bytes; of a launch, all launches of
-        lookups) and the bits of its sharding groups; the ranks' lookups, and all groups, where no
-        cycle is known or none of it differs. With launches, and with any of the ranks that are
-        equally slow, three and ten CPU seconds end 0.17 and 0.08% lower in the mean of 54 problems
-        of 32 to 128 GPUs (standard errors 0.1 and 0.06%, 146 runs), one as low.
+        It sets the load's row of numbers (of an exchange, its bytes; of a launch, all launches of
+        lookups) and the bits of its sharding groups; ranks' lookups and all groups, if no cycle is
+        known or none of it differs between ranks.
         """
         search, total = self.search, 0.0
         every = search.every
@@ -186,16 +176,16 @@ class MoveProposer:
                 self.bottleneck_groups = every.touched_by[op]
 
     def _block_on(self, table: int, rank: int) -> int:
-        """Return the column block of a table on a rank, or its node; -1: none that can move."""
+        """Return a table's movable column block on a rank, or its node; -1: none."""
         search = self.search
         option, local = search.choices.option[table], search.plan.local_ranks
         nodes = search.tables.spread[option] == ON_NODES
         return search.block_at(table, rank // local * local if nodes else rank)
 
     def draw(self, move: Move, placing: bool) -> None:
-        """Draw a move; none (``length`` 0) where what was drawn leads nowhere.
+        """Draw a move; one of ``length`` 0 if there is none of the drawn kind.
 
-        ``placing``: only other ranks for what the present options have.
+        With ``placing``, only the ranks of present options change.
         """
         move.length = 0
         search, block = self.search, -1
@@ -232,7 +222,10 @@ class MoveProposer:
             self._other_rank(move, table, block)
 
     def _swap(self, move: Move, table: int, block: int) -> None:
-        """Exchange the ranks of column blocks of two tables of one type; of all, if on one node."""
+        """Add the exchange of ranks of two tables' blocks of one type.
+
+        Of all blocks, if on one node.
+        """
         search, tables, choices = self.search, self.search.tables, self.search.choices
         first, here = choices.option[table], choices.ranks[table, block]
         for _ in range(SWAP_TRIES):
@@ -258,9 +251,9 @@ class MoveProposer:
                 return
 
     def _other_rank(self, move: Move, table: int, block: int) -> None:
-        """Put one column block on another rank, lightly loaded ones first.
+        """Add the move of one column block to another rank, preferring lightly loaded ones.
 
-        All of them on another node, where they must be on one.
+        If all must be on one node, all of them move to another node.
         """
         search, tables, choices = self.search, self.search.tables, self.search.choices
         option, rank, local = choices.option[table], self.light_rank(), search.plan.local_ranks
@@ -276,15 +269,15 @@ class MoveProposer:
         move.ranks[row, block] = rank // local * local if nodes else rank
 
     def _other_option(self, move: Move, table: int, but: int, only: int) -> bool:
-        """Shard a table in another way, as ``_drawn_option`` has it; return whether it was."""
+        """Add another option of a table (``_drawn_option``), and return whether there was one."""
         option = self._drawn_option(table, but, only)
         return option >= 0 and self._take_option(move, table, option)
 
     def _drawn_option(self, table: int, but: int, only: int) -> int:
-        """Draw an option of a table, cheap ones sooner; -1: none was found.
+        """Return a drawn option of a table, preferring cheap ones; -1: none was found.
 
-        Cheap is what takes little time alone, or what has a low price where all tables compete.
-        Not of the sharding group ``but``, of the type ``only``; -1: of any.
+        Cheap is one with little time alone, or with a low price where all tables compete. It is not
+        of the sharding group ``but``, and of the type ``only``; -1: of any.
         """
         tables = self.search.tables
         first, count = tables.options[table], tables.num_offered[table]
@@ -306,13 +299,13 @@ class MoveProposer:
         return chosen
 
     def _is_tried(self, table: int, option: int) -> bool:
-        """Draw whether a table is to be sharded by an option: seldom, if of many shards."""
+        """Return whether a drawn option of a table is tried: seldom, if it has many shards."""
         tables, present = self.search.tables, self.search.choices.option[table]
         shards = max(tables.num_shards(option), tables.num_shards(present))
         return self.rng.uniform() * shards <= MANY_SHARDS
 
     def _take_option(self, move: Move, table: int, chosen: int) -> bool:
-        """Shard a table by an option, on lightly loaded ranks; return whether that is new."""
+        """Add an option of a table on lightly loaded ranks, and return whether that is a change."""
         tables, choices = self.search.tables, self.search.choices
         row = move.add(choices, table, chosen)
         same, kept = chosen == choices.option[table], 0
@@ -326,7 +319,7 @@ class MoveProposer:
         return not same
 
     def _keepable(self, table: int, option: int) -> int:
-        """Return how many column blocks can stay where they are if the table takes an option."""
+        """Return how many column blocks stay on their ranks if a table takes an option."""
         tables, choices = self.search.tables, self.search.choices
         present, local = choices.option[table], self.search.plan.local_ranks
         if tables.spread[present] != tables.spread[option]:
@@ -341,7 +334,7 @@ class MoveProposer:
     def _place(self, option: int, move: Move, row: int, kept: int) -> None:
         """Draw distinct ranks or nodes for an option's blocks, as its sharding type allows.
 
-        ``kept``: of the first so many blocks, the places stay as they are.
+        The first ``kept`` blocks stay where they are.
         """
         tables, local = self.search.tables, self.search.plan.local_ranks
         blocks, num_ranks = tables.blocks[option], self.order.shape[0]
@@ -363,7 +356,7 @@ class MoveProposer:
             self.taken[move.ranks[row, block]] = 0
 
     def _light_place(self) -> int:
-        """Draw a place in the order of ranks, less loaded ones more often."""
+        """Return a drawn place in the order of ranks, less loaded ones more often."""
         drawn = self.rng.uniform()
         power = drawn
         for _ in range(1, EAGERNESS):
@@ -371,14 +364,14 @@ class MoveProposer:
         return int(self.order.shape[0] * power)
 
     def light_rank(self) -> int:
-        """Draw a rank, less loaded ones more often."""
+        """Return a drawn rank, less loaded ones more often."""
         return self.order[self._light_place()]
 
     def _leave_group(self, move: Move) -> None:
-        """Shard all tables of a sharding group in other ways, or those of one of its kernels.
+        """Add other options for all tables of a sharding group, or of one of its kernels.
 
-        None where they are many. Every group has collectives of its own, and every lookup kernel
-        has launches: a few tables that are all of one pay for it until the last one has left.
+        None if they are many. Every group has collectives of its own, and every lookup kernel has
+        launches: a few tables that are all of one pay for it until the last one has left.
         """
         search, tables, choices = self.search, self.search.tables, self.search.choices
         group = tables.group[choices.option[self.rng.below(tables.num_tables)]]
@@ -403,7 +396,7 @@ class MoveProposer:
                 return
 
     def _kernel_of(self, group: int, place: int) -> int:
-        """Return the lookup kernel that serves a group's table, by its place in the group."""
+        """Return the lookup kernel of a group's table, by its place in the group."""
         tables, choices = self.search.tables, self.search.choices
         for table in range(tables.num_tables):
             option = choices.option[table]
@@ -414,7 +407,7 @@ class MoveProposer:
         return -1
 
     def _join_type(self, move: Move) -> None:
-        """Shard some tables by one type: those it suits, or the costliest of the slowest rank."""
+        """Add options of one type: for tables it suits, or the costliest of the slowest rank."""
         joined, suited = self.rng.below(NUM_TYPES), self.rng.uniform() < SUITED_SHARE
         for _ in range(1 + self.rng.below(MAX_TOGETHER if suited else MAX_COSTLIEST)):
             table = self._suited(move, joined) if suited else self._costliest(move)
@@ -422,9 +415,10 @@ class MoveProposer:
                 self._other_option(move, table, -1, joined)
 
     def _split_finer(self, move: Move) -> None:
-        """Split all tables of one group whose shards are about as wide as one on the slowest rank.
+        """Add finer splits for all tables of a group with shards about as wide as a slow one.
 
-        One of them alone changes nothing where all ranks wait for those with the widest shards.
+        That one is on the slowest rank. One table alone changes nothing where all ranks wait for
+        those with the widest shards.
         """
         tables, choices = self.search.tables, self.search.choices
         if self.num_slowest == 0:
@@ -447,7 +441,7 @@ class MoveProposer:
     def _widest(self, table: int, kind: int, limit: float) -> int:
         """Return a table's option of a type with the widest shards below a limit; -1: none.
 
-        Of several, the cheapest.
+        Of several, it is the cheapest.
         """
         tables, found, most = self.search.tables, -1, 0.0
         first = tables.options[table]
@@ -461,7 +455,7 @@ class MoveProposer:
         return found
 
     def _costliest(self, move: Move) -> int:
-        """Return the costliest table of the slowest rank that a move leaves as it is; -1: none."""
+        """Return the costliest table of the slowest rank that is not in a move; -1: none."""
         tables, choices, costliest = self.search.tables, self.search.choices, -1
         most = 0.0
         for index in range(self.num_slowest):
@@ -472,7 +466,10 @@ class MoveProposer:
         return costliest
 
     def _suited(self, move: Move, kind: int) -> int:
-        """Draw a table that is not sharded by a type; one that gains by it sooner. -1: none is."""
+        """Return a drawn table not sharded by a type, preferring those that gain by it.
+
+        -1: none.
+        """
         tables, choices = self.search.tables, self.search.choices
         found, most = -1, 0.0
         for _ in range(SUITED_TRIES):
@@ -490,7 +487,7 @@ class MoveProposer:
 
 
 def _operations(search: SearchState, num_rows: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return of every row of the numbers which operation's duration it is; -1: none."""
+    """Return the operation whose duration each row of numbers is; -1: none."""
     every, op_of = search.every, np.full(num_rows, -1, dtype=np.int64)
     for op in range(every.num_ops):
         if every.kind[op] != CONSTANT:

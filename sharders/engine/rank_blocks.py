@@ -1,6 +1,6 @@
-"""Which column blocks are on every rank, as plans change.
+"""The column blocks on every rank, kept as plans change.
 
-The blocks of a rank are a list, in no order: entries of all tables, ``widest`` of each.
+The blocks of a rank are a linked list, in no order: entries of all tables, ``widest`` of each.
 """
 
 import numpy as np
@@ -11,13 +11,13 @@ NONE: int = -1
 
 
 class RankBlocks:
-    """The column blocks on every rank, of options that may choose any."""
+    """The column blocks on every rank, of options whose ranks can be chosen."""
 
     def __init__(self, tables: Tables, choices: Choices, num_ranks: int) -> None:
         """List nothing yet, of a plan's choices."""
         self.tables, self.choices, self.widest = tables, choices, choices.ranks.shape[1]
         self.first = np.full(num_ranks, NONE, dtype=np.int64)
-        """An entry of every rank's blocks;"""
+        """First entry of every rank's list."""
         self.after, self.before = np.full((2, tables.num_tables * self.widest), NONE)
         """and of every entry, those beside it."""
 
@@ -29,7 +29,7 @@ class RankBlocks:
             self._add(table)
 
     def change(self, table: int, past: Choices, row: int) -> None:
-        """List a table's blocks where they are now, and no more where a row of past choices has."""
+        """Move a table's blocks from the ranks in a row of past choices to its present ones."""
         option = past.option[row]
         if self.tables.spread[option] == ON_RANKS:
             for block in range(self.tables.blocks[option]):

@@ -1,7 +1,7 @@
-"""The loads of a plan under search: what every rank looks up, sends and holds.
+"""The loads of a plan under search: lookups, bytes sent and bytes held of every rank.
 
-They lie in the arrays of ``costmodel.engine.state.PlanState``, with rows of the numbers beyond the
-durations' (``SearchRows``). What changes some notes what they were, so that a move can be undone.
+They are in the arrays of ``costmodel.engine.state.PlanState``, with rows of numbers beyond
+durations (``SearchRows``). Changes note the old values, so that a move can be undone.
 """
 
 from typing import NamedTuple
@@ -33,41 +33,46 @@ PARAMETERS, NUM_KERNEL_SUMS = KERNEL_FEATURES.index("parameter_bytes"), len(KERN
 CHAIN, WIDEST, LOOKUPS = int(Traffic.CHAIN), int(Traffic.WIDEST), int(Traffic.LOOKUPS)
 BAG, WIDTH = MAXIMA.index(Traffic.CHAIN), MAXIMA.index(Traffic.WIDEST)
 EMPTY: float = 1e-6
-"""Lookups below this are what rounding leaves on a rank whose last table went away."""
+"""Lookups below this are rounding on a rank whose last table has left."""
 SOME_LEFT: float = BAG_STEP / 2
-"""Features, which are counted exactly, on a rank that has some are more."""
+"""Ranks with at least so many features have some: they are counted exactly."""
 ROUNDED: float = 1e-10
-"""Less than this share of what is taken away is what rounding leaves of a sum."""
+"""A sum's rest below this share of what is taken away is rounding."""
 CANCELLED: float = 1e-4
-"""What is left of a sum, as a share of it, is rounded to at most 1e-12 of itself if this is more:
-numbers have 16 digits."""
+"""A sum's rest above this share of it is rounded to at most 1e-12 of itself: numbers have 16
+digits."""
 
 
 class SearchRows(NamedTuple):
-    """Rows of the numbers besides the durations."""
+    """Rows of numbers besides durations."""
 
     load: int
-    """Seconds of lookups, forward and backward, in all."""
+    """Seconds of all lookups, forward and backward."""
     launches: int
-    """Seconds that the host launches lookup kernels, those that have work on the rank."""
+    """Seconds in which the host launches the lookup kernels with work on the rank."""
     power: int
-    """Sum over ranks of both together to the power of 2 to the ``BALANCE_ROOTS``, in the first
+    """Sum over ranks of the power (2 to the ``BALANCE_ROOTS``) of both together, in the first
     column."""
     exchanged: int
-    """The same of what each rank needs to exchange its own of every rank feature."""
+    """The same sum of the seconds that each rank's own amount of every rank feature takes to
+    exchange."""
     free: int
     """Bytes of HBM left."""
     host_free: int
     """Bytes of host memory left, by node."""
     excess: int
-    """What ranks and hosts hold beyond what they can, in shares of it, in the first column."""
+    """Memory that ranks and hosts hold beyond theirs, as a sum of shares of it, in the first
+    column."""
     counts: int
     """Tables of every sharding group, in the first column."""
     end: int
 
 
 class RankLoads:
-    """What the ranks of the present choices look up, send and hold; kept up to date by moves."""
+    """Lookups, bytes sent and bytes held of all ranks under the present choices.
+
+    Moves change them.
+    """
 
     def __init__(
         self,
@@ -108,10 +113,13 @@ class RankLoads:
         self.num_kernels = plan.backward - plan.forward
         self.rooms, self.host_room = rooms, host_room
         self.kernel_changed = np.zeros(self.num_kernels, dtype=np.int64)
-        """Whether the traffic of a lookup kernel has changed, of every one; they may be many."""
+        """Whether the traffic of each lookup kernel has changed."""
 
     def rank_of(self, option: int, choices: Choices, row: int, shard: int) -> int:
-        """Return the rank of one of an option's shards, whose blocks' ranks are in that row."""
+        """Return the rank of one of an option's shards.
+
+        Row ``row`` of choices has its blocks' ranks.
+        """
         spread = self.tables.spread[option]
         if spread == ON_RANKS:
             return choices.ranks[row, shard]
@@ -124,7 +132,7 @@ class RankLoads:
         return shard + (node - block) * self.plan.local_ranks
 
     def hold(self, option: int, choices: Choices, row: int, sign: float) -> None:
-        """Take memory for an option's shards, or give it back."""
+        """Add the memory of an option's shards, or subtract it, by ``sign``."""
         first = self.tables.first[option]
         for shard in range(self.tables.num_shards(option)):
             rank = self.rank_of(option, choices, row, shard)
@@ -143,7 +151,7 @@ class RankLoads:
                     self._exceed(max(0.0, -left) - max(0.0, -free), self.host_room)
 
     def _exceed(self, more: float, room: float) -> None:
-        """Note that some memory holds more than before of what it cannot."""
+        """Add to the memory held beyond what there is."""
         self._add(self.excess_row, more / max(room, 1.0))
 
     def has_room(self, option: int, choices: Choices, row: int) -> bool:
@@ -174,10 +182,12 @@ class RankLoads:
         other_row: int,
         sign: float,
     ) -> None:
-        """Add an option's loads, or take them away; but for maxima, which do not add up.
+        """Add an option's loads, or subtract them, by ``sign``.
 
-        Where the table has the same option in ``others``, the shards that are there on the same
-        rank stay as they are, and what is sent in all stays the same, too.
+        Without maxima, which do not add up.
+
+        If the table has the same option in ``others``, shards that are there on the same rank stay
+        as they are, and so do sums over all ranks.
         """
         stays = others.option[other_row] == option
         ids = sent = 0.0
@@ -208,11 +218,14 @@ class RankLoads:
         self.plan.put(row, 0, self.plan.numbers[row, 0] + amount)
 
     def _traffic(self, kernel: int) -> int:
-        """Return where a kernel's traffic begins among a rank's loads; features come before."""
+        """Return the first column of a kernel's traffic among a rank's loads.
+
+        Features come before.
+        """
         return self.plan.num_rank_features + kernel * NUM_TRAFFIC
 
     def _look_up_more(self, traffic: int, rank: int, size: int, sign: float) -> None:
-        """Add a shard's traffic, or take it away; where the last table has left, leave nothing."""
+        """Add a shard's traffic, or subtract it; 0 where the last table has left."""
         self.plan.save(rank, traffic)
         left = self.plan.loads[rank, traffic + LOOKUPS] + sign * self.tables.traffic[size, LOOKUPS]
         if sign < 0 and left < EMPTY:
@@ -227,14 +240,14 @@ class RankLoads:
         self.plan.loads[rank, traffic + WIDEST] = widest
 
     def _most_with(self, rank: int, column: int, of_shard: float, sign: float) -> float:
-        """Return a maximum with a shard more, or without it; negative: that much at most."""
+        """Return a maximum with a shard more, or without it; negative: an upper bound."""
         most = self.plan.loads[rank, column]
         if sign > 0:
             return of_shard if of_shard >= abs(most) else most
         return -most if of_shard >= most > 0 else most
 
     def _send_more(self, features: int, rank: int, size: int, sign: float) -> None:
-        """Add a shard's features, or take them away; where the last table has left, nothing."""
+        """Add a shard's features, or subtract them; 0 where the last table has left."""
         self.plan.save(rank, features)
         column = features + FEATURES
         left = self.plan.loads[rank, column] + sign * self.tables.features[size, FEATURES]
@@ -253,7 +266,7 @@ class RankLoads:
             self.plan.numbers[self.exchanged_row + column, 0] += change
 
     def _note_powers(self, features: int) -> int:
-        """Note the powers of what a group's ranks exchange; return where in the journal."""
+        """Note the powers of a group's exchanges, and return their place in the journal."""
         noted = self.plan.journal.length
         for feature in range(features, features + NUM_FEATURES):
             kept = self.exchanged_row + feature
@@ -261,23 +274,23 @@ class RankLoads:
         return noted
 
     def _check_powers(self, features: int, noted: int) -> None:
-        """Compute powers anew of which too little is left since they were noted."""
+        """Recompute powers that are mostly rounding since they were noted."""
         for column in range(NUM_FEATURES):
             kept = self.exchanged_row + features + column
             if self.plan.numbers[kept, 0] < CANCELLED * self.plan.journal.values[noted + column]:
                 self.plan.numbers[kept, 0] = self._exchanged(features + column)
 
     def _exchanged(self, feature: int) -> float:
-        """Return the sum over ranks of the power of what each exchanges of a feature."""
+        """Return the sum over ranks of the power of their exchange of a feature."""
         total = 0.0
         for rank in range(self.plan.num_ranks):
             total += power(self.exchange_rates[feature] * self.plan.loads[rank, feature])
         return total
 
     def _find_most(self, kernel: int, rank: int, number: int, column: int) -> None:
-        """Find a maximum over the tables that one kernel serves on a rank; so far it has a bound.
+        """Compute a maximum over the tables of one kernel on a rank, so far only bounded.
 
-        ``number`` is its place in ``MAXIMA``, ``column`` that among the traffic.
+        ``number`` is its place in ``MAXIMA``, ``column`` that in the traffic.
         """
         traffic, most, local = self._traffic(kernel), 0.0, self.plan.local_ranks
         bound = -self.plan.loads[rank, traffic + column]
@@ -308,7 +321,7 @@ class RankLoads:
         return self.tables.traffic[self.tables.rows[shard], column]
 
     def count(self, table: int, option: int, sign: float) -> None:
-        """Count a table in its group, or no longer; where the last one has left, leave nothing."""
+        """Add a table to its group, or remove it; the sums are 0 when the last one has left."""
         group = self.tables.group[option]
         whole, counts = self.plan.whole + group * NUM_SUMS, self.counts_row + group
         self._add(whole + TABLE_COLUMNS, sign * self.tables.table_columns[table])
@@ -326,7 +339,7 @@ class RankLoads:
                 self.plan.put(row, 0, 0.0)
 
     def num_in(self, group: int) -> int:
-        """Return how many tables a sharding group has."""
+        """Return the number of tables of a sharding group."""
         return int(self.plan.numbers[self.counts_row + group, 0] + 0.5)
 
     def present_groups(self) -> int:
@@ -338,7 +351,7 @@ class RankLoads:
         return bits
 
     def look_up(self) -> None:
-        """Recompute the lookup times of the changed ranks, of the kernels that have changed."""
+        """Recompute the lookup times of changed kernels on changed ranks."""
         total = self.plan.numbers[self.power_row, 0]
         for index in range(self.plan.num_changed):
             total -= power(self.work(self.plan.changed[index]))
@@ -359,7 +372,7 @@ class RankLoads:
         return self.plan.numbers[self.load_row, rank] + self.plan.numbers[self.launches_row, rank]
 
     def _look_up(self, kernel: int) -> None:
-        """Recompute one kernel's times, and its maxima where they are unknown and count."""
+        """Recompute one kernel's times, and its maxima where they are unknown and matter."""
         plan, first = self.plan, self._traffic(kernel)
         at, back = plan.forward + kernel, plan.backward + kernel
         for index in range(plan.num_changed):
@@ -381,7 +394,7 @@ class RankLoads:
             plan.put(back, rank, backward)
 
     def _is_hidden(self, rank: int, first: int, seconds: float) -> bool:
-        """Return whether a kernel takes as long, however long the longest bag is."""
+        """Return whether a kernel's time does not depend on the longest bag."""
         most = -self.plan.loads[rank, first + CHAIN]
         self.plan.loads[rank, first + CHAIN] = most
         longest = self.plan.lookups.forward_seconds(rank, first)
@@ -389,7 +402,7 @@ class RankLoads:
         return longest == seconds
 
     def rebuild(self) -> None:
-        """Compute all loads from the choices, free of rounding, and note all ranks as changed."""
+        """Recompute all loads from the choices, without rounding, and note all ranks as changed."""
         plan = self.plan
         for row in range(self.end_row):
             if row < plan.steps or row >= self.load_row:
@@ -417,7 +430,7 @@ class RankLoads:
         plan.commit()
 
     def _load_all(self, table: int, option: int) -> None:
-        """Add an option's loads and take its memory, not to be undone."""
+        """Add an option's loads and memory, not to be undone."""
         plan, tables = self.plan, self.tables
         traffic = self._traffic(tables.kernel[option])
         features, first = tables.group[option] * NUM_FEATURES, tables.first[option]
@@ -437,7 +450,7 @@ class RankLoads:
                 plan.numbers[self.host_row, plan.node_of[rank]] -= tables.held[size, 1]
 
     def _sum_up(self, group: int) -> None:
-        """Compute what all ranks of one group send, and its powers, free of rounding."""
+        """Recompute one group's sums over ranks, and its powers, without rounding."""
         plan, ids, sent = self.plan, 0.0, 0.0
         features = group * NUM_FEATURES
         whole = plan.whole + group * NUM_SUMS

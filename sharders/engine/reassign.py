@@ -1,10 +1,10 @@
 """A move that divides blocks of two ranks between them anew, in the best of all ways.
 
 Where ranks hold few blocks, or all that they can, hardly a block finds a rank where it saves time,
-and hardly two that change places: what leaves a rank that sends too much has to be made up for by
-what others hold. Of ten blocks on two ranks all 1,024 divisions are looked at, by what both ranks
-look up, send and hold; the best one is then timed as any move. Neighbourhoods this large are usual
-where machines or vehicles exchange several tasks at once.
+and hardly two that change places: if a block leaves a rank that sends too much, others have to make
+up for it. Of ten blocks on two ranks all 1,024 divisions are compared by lookups, bytes sent and
+bytes held of both ranks; the best one is then timed as any move. Neighbourhoods this large are
+usual where machines or vehicles exchange several tasks at once.
 
 References
 ----------
@@ -23,16 +23,15 @@ from sharders.engine.tables import Move
 
 NUM_FEATURES: int = len(RANK_FEATURES)
 LOOKUPS: int = NUM_FEATURES
-"""The column of what blocks take in lookups, after those of features,"""
+"""Column of blocks' seconds of lookups, after those of features."""
 HELD: int = NUM_FEATURES + 1
-"""and of what they hold."""
+"""Column of blocks' bytes."""
 ANY: int = -1
-"""Blocks of any group."""
+"""Stands for blocks of any group."""
 MAX_REASSIGNED: int = 10
-"""The most blocks that are divided. With 8 it is as good, with 12, of which 4,096 divisions are
-looked at, 0.4% higher than without any."""
+"""Most blocks that are divided."""
 LEAST_GAIN: float = 1e-9
-"""Less than this share of what both ranks count for is rounding."""
+"""Gains below this share of both ranks' value are rounding."""
 
 
 class Reassigner:
@@ -58,10 +57,10 @@ class Reassigner:
         self.slowest = self.other = 0
         """The two ranks."""
         self.count = self.seen = 0
-        """Blocks that are divided, of those that could be."""
+        """Number of blocks that are divided, and of those that could be."""
 
     def draw(self, move: Move) -> None:
-        """Draw a move; none (``length`` 0) where blocks are divided in the best way already."""
+        """Draw a move; one of ``length`` 0 if blocks are divided in the best way already."""
         move.length = self.count = self.seen = 0
         choices, order = self.search.choices, self.proposer.order
         self.slowest, self.other = order[order.shape[0] - 1], self.proposer.light_rank()
@@ -78,7 +77,7 @@ class Reassigner:
                 move.ranks[row, self.block[index]] = goes_to
 
     def _gather(self, rank: int, other: int, is_here: int) -> None:
-        """Note a rank's blocks that could be on another; drawn ones, where there are many."""
+        """Add a rank's blocks that could be on another; a drawn part of them, if they are many."""
         search, tables = self.search, self.search.tables
         local, widest = search.plan.local_ranks, self.blocks.widest
         entry = self.blocks.first[rank]
@@ -100,7 +99,7 @@ class Reassigner:
             self.table[index], self.block[index], self.is_here[index] = table, block, is_here
 
     def _best_division(self) -> int:
-        """Return the bits of the blocks that go to the other of both ranks in the best division."""
+        """Return the bits of the blocks that go to the other rank in the best division."""
         plan, loads = self.search.plan, self.search.loads
         for number in range(1 << self.count):
             self.counted[number] = 0.0
@@ -125,7 +124,7 @@ class Reassigner:
         return best
 
     def _describe(self, index: int) -> None:
-        """Note what a block takes."""
+        """Compute a block's seconds and bytes."""
         search, tables = self.search, self.search.tables
         option = search.choices.option[self.table[index]]
         size = tables.rows[tables.first[option] + self.block[index]]
@@ -138,7 +137,7 @@ class Reassigner:
         self.taken[index, HELD] = tables.held[size, 0]
 
     def _add_exchange(self, row: int) -> None:
-        """Add what a group's exchange of a feature counts for in every division."""
+        """Add the value of a group's exchange of a feature in every division."""
         loads, feature = self.search.loads, row % NUM_FEATURES
         if self._any_moves(feature, row - feature):
             rate = loads.exchange_rates[row]
@@ -147,9 +146,11 @@ class Reassigner:
             self._add(here, there, loads.exchanged_row + row)
 
     def _any_moves(self, column: int, first: int) -> bool:
-        """Note what the slowest rank takes more if a block changes places; return whether it does.
+        """Compute how much more the slowest rank takes if each block moves.
 
-        Nothing but of blocks of the group whose features begin there, or of ``ANY``.
+        Return whether any does.
+
+        0 for blocks of groups other than the one whose features begin at ``first``, or ``ANY``.
         """
         any_moves = False
         for index in range(self.count):
@@ -160,18 +161,18 @@ class Reassigner:
         return any_moves
 
     def _sum_moved(self) -> None:
-        """Sum what the slowest rank takes more in every division."""
+        """Compute how much more the slowest rank takes in every division."""
         self.moved[0] = 0.0
         for index in range(self.count):
             self._double(1 << index, self.more[index])
 
     def _double(self, count: int, amount: float) -> None:
-        """Sum for twice as many divisions, those that one more block goes to the other rank in."""
+        """Add the divisions in which one more block goes to the other rank."""
         for number in range(count):
             self.moved[count + number] = self.moved[number] + amount
 
     def _add(self, of_slowest: float, of_other: float, powers: int) -> None:
-        """Add what something that both ranks take counts for in every division."""
+        """Add the value of one load of both ranks in every division."""
         total = self.search.plan.numbers[powers, 0]
         if total > 0:
             self._sum_moved()
@@ -179,7 +180,7 @@ class Reassigner:
             self._add_powers(of_slowest, of_other, weight, 1 << self.count)
 
     def _add_powers(self, of_slowest: float, of_other: float, weight: float, count: int) -> None:
-        """Add powers of what both ranks take in every division."""
+        """Add powers of both ranks' loads in every division."""
         for number in range(count):
             self.here[number] = of_slowest + self.moved[number]
             self.there[number] = of_other - self.moved[number]

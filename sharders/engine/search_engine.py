@@ -29,25 +29,24 @@ from sharders.problem.sharding_problem import ShardingProblem
 
 NOT_MADE = -1
 MAX_CYCLES = 512
-"""Programs whose cycles are kept: the first ones made, 80 kB each where there are 22 groups. There
-searches make over 100 in ten seconds, and with 64 cycles these end 2 and 6% higher at 57 tables on
-128 GPUs, 0 and 2% at 125 (two seeds)."""
+"""Number of programs whose cycles are kept, the first ones made; 80 kB each where there are 22
+groups."""
 REBUILD_EVERY = 4000
 """Moves of a run after which loads are computed anew: sums of many changes are rounded."""
 ALL = -1
 """Bits of all sharding groups."""
 SAVED_PER_SHARD = 2
-"""Times loads are saved where a shard comes or goes: what is looked up, and what is sent."""
+"""Times loads are saved when a shard comes or goes: lookups, and amounts sent."""
 NOTED_PER_SHARD = 4
-"""Numbers that change there: memory of the rank and its host, and what they
-hold beyond it."""
+"""Numbers that change then: memory of the rank and its host, and the memory held beyond it."""
 NOTED_PER_TABLE = 2 * len(PLAN_FEATURES) + len(KERNEL_FEATURES) + len(RANK_FEATURES) + 4
-"""And where a table does: its group's sums, each by itself and all if it was the last one, those of
-its kernel, what is known of all ranks' features, whether there is the group, and its count."""
+"""Numbers that change when a table comes or goes: its group's sums, each by itself and all if it
+was the last one, those of its kernel, all ranks' features, whether there is the group, and its
+count."""
 
 
 class Engine:
-    """One search on one problem; every run starts from one of some plans, or one found since."""
+    """The search of one problem; every run starts from a plan given or found since."""
 
     def __init__(
         self,
@@ -57,32 +56,32 @@ class Engine:
         *,
         every_option: bool = False,
     ) -> None:
-        """Write a problem as arrays; ``every_option``: also splits too fine to be worth trying."""
+        """Write a problem as arrays; with ``every_option``, also with very fine splits."""
         params = params or MoveParams()
         self.arrays: ProblemArrays = problem_arrays(problem, starts, every_option=every_option)
         self.problem = problem
         self.everything = problem.groundwork.templates.of(self.arrays.signature)
-        """The step of plans that have all sharding groups."""
+        """The template of plans that have all sharding groups."""
         self._rows, self._duration_rows = duration_rows(self.everything, self.arrays.columns)
         self.groups_of = [(1 << len(self.arrays.columns.groups)) - 1]
-        """The bits of the groups that plans of every program have."""
+        """Bits of the groups of every program."""
         self.search = self._state()
         self.run = AnnealingRun(self.search, params)
         self._greedy = Greedy(self.search)
         self._moves_per_program = params.moves_per_program
         self._moves = self._programs = 0
-        """Drawn in all runs, and programs made for them."""
+        """Number of moves of all runs, and of programs made for them."""
 
     def choices_of(self, plan: ShardingPlan) -> Choices:
-        """Return a plan, one of those to start from or found since, as choices."""
+        """Return a plan, one given to start from or found since, as choices."""
         return self.arrays.choices(plan)
 
     def plan_of(self, choices: Choices) -> ShardingPlan:
-        """Return the plan of some choices; takes as long as some thousand moves."""
+        """Return the plan of some choices; it takes as long as some thousand moves."""
         return self.arrays.plan(choices)
 
     def offer(self, types: int, prices: NDArray[np.float64] | None = None) -> None:
-        """Let moves and greedy plans take only options of the sharding types with these bits.
+        """Limit moves and greedy plans to options of the sharding types with these bits.
 
         Parameters
         ----------
@@ -106,7 +105,7 @@ class Engine:
     def start(
         self, choices: Choices, seed: int = 0, balance_weight: float = BALANCE_WEIGHT
     ) -> Seconds:
-        """Make a plan the present one, and the run's best; return its step time.
+        """Make a plan the present one, and the run's best, and return its step time.
 
         Infinite where memory is short: then the run's best is the first plan that fits.
 
@@ -135,17 +134,17 @@ class Engine:
         *,
         placing: bool = False,
     ) -> AnnealingRun:
-        """Draw so many moves, and return where the run stands.
+        """Draw some moves, and return the state of the run.
 
-        It stands there however many calls have drawn them. A move to sharding groups that no plan
-        had before is not made: it may be when it is drawn again, if their program has been made.
+        It does not depend on how many calls drew them. A move to sharding groups that no plan had
+        before is not made: it may be when it is drawn again, if their program has been made.
 
         Parameters
         ----------
         count
             Moves to draw.
         schedule
-            Temperatures at the begin and the end, as shares of the step time, and moves between.
+            First and last temperature, as shares of the step time, and moves between.
         placing
             Whether options stay as they are.
 
@@ -170,7 +169,7 @@ class Engine:
         *,
         may_overfill: bool = False,
     ) -> Seconds:
-        """Make a rule's plan the present one; return its step time, infinite if there is no room.
+        """Make a rule's plan the present one; return its step time, infinite if it does not fit.
 
         Parameters
         ----------
@@ -219,11 +218,13 @@ class Engine:
         return self.search.choices.copy()
 
     def present_types(self) -> int:
-        """Return the bits of the sharding groups that the present plan has."""
+        """Return the bits of the present plan's sharding groups."""
         return self.groups_of[self.search.which]
 
     def try_move(self, move: Move) -> int:
-        """Make a move and time the plan, however long it takes; return how it went.
+        """Make a move and time the plan, without a limit.
+
+        Return the outcome (``tables.FITS`` and so on).
 
         ``search.undo`` or ``search.keep`` must follow.
         """
@@ -241,24 +242,23 @@ class Engine:
         return self.run.best.copy()
 
     def rebuild(self, groups: int = ALL) -> None:
-        """Bring loads up to date; durations, too, of these groups and those that the plan has."""
+        """Recompute loads, and durations of ``groups`` and of the plan's groups."""
         while not self.search.rebuild(groups):
             self._make_program(self.search.wanted)
 
     def _make_program(self, bits: int) -> None:
-        """Lower the step of the plans that have these sharding groups."""
+        """Make the program of plans with these sharding groups."""
         groups = {key for n, (key, _) in enumerate(self.arrays.signature) if bits >> n & 1}
         self.groups_of.append(bits)
         self.search.add_program(bits, self._lowering(groups).step(groups))
 
     def _lowering(self, groups: Collection[GroupKey]) -> Lowering:
-        """Return what lowers the step of plans that have these sharding groups.
+        """Return the lowering for plans with these sharding groups.
 
-        On GPUs its operations are among those of the step of all groups, but for the optimizer
-        of dense parameters, which is another one where there are no replicas. To lower them takes a
-        quarter of the time of writing the step: 1 and 3 CPU seconds end 0.5 and 0.2% lower in the
-        mean of 54 problems of 32 to 128 GPUs (standard errors 0.2 and 0.1%, 108 runs), ten as low.
-        On CPUs a thread waits for the kernel that was called last, whichever that is.
+        On GPUs its operations are among those of the step of all groups, but for the optimizer of
+        dense parameters, which is another one without replicas. To lower them takes a quarter of
+        the time of writing the step. On CPUs a thread waits for the kernel that was called last,
+        whichever that is.
         """
         if self.problem.topology.hardware.device is Device.CPU:
             return self._written(groups)
@@ -283,12 +283,12 @@ class Engine:
 
     @cached_property
     def _whole(self) -> Lowering:
-        """Lowers steps of plans with replicas."""
+        """The lowering of plans with replicas."""
         return Lowering(self.everything, self.arrays.columns, self._duration_rows)
 
     @cached_property
     def _sharded(self) -> Lowering:
-        """Lowers steps of plans without replicas."""
+        """The lowering of plans without replicas."""
         keys = [key for key, _ in self.arrays.signature]
         sharded = [key for key in keys if key.sharding_type is not ShardingType.DATA_PARALLEL]
         return self._whole if len(sharded) == len(keys) else self._written(sharded)

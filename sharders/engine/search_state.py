@@ -13,13 +13,13 @@ from sharders.engine.rank_loads import RankLoads
 from sharders.engine.tables import FITS, FULL, SLOW, UNKNOWN, Choices, Move
 
 MARGIN = 1e-9
-"""Share of the penalised time: sums along a cycle and along steps are rounded differently."""
+"""Share of the penalised time by which sums along a cycle and along steps may differ by
+rounding."""
 NOT_MADE = -1
 NO_EXCESS: float = 1e-9
-"""What rounding may leave of what a plan holds beyond what there is, in ranks' memories."""
+"""Memory held beyond what there is that may be rounding, in ranks' memories."""
 MOST_PAID = 0.05
-"""Share of the penalised time that a move may cost in memory that is not there: hardly any gains as
-much."""
+"""Share of the penalised time that a move may pay for memory: hardly any gains as much."""
 
 
 class SearchState:
@@ -66,21 +66,21 @@ class SearchState:
         self.max_cycles = max_cycles
         self.program_of = program_of
         self.bit_of = np.left_shift(1, np.arange(loads.num_groups, dtype=np.int64))
-        """The bit of every sharding group; their numbers have 16 bits, and shifted no more."""
+        """The bit of every sharding group; their numbers have 16 bits, too few to be shifted."""
         self.which = 0
-        """The present plan's program."""
+        """Number of the present plan's program."""
         self.wanted = 0
         """Bits of the groups whose program was missing."""
         self.margin = MARGIN
-        """Share of a penalised time that a bound is trusted to; 1: not at all."""
+        """Share of a penalised time to which a bound is trusted; 1: not at all."""
         self.outcome, self.program = UNKNOWN, NOT_MADE
         """How the last move went, and of which program the plan then is."""
         self.seconds = self.penalised_time = inf
         """Its step time and penalised time, where it was timed."""
         self.balance_weight = BALANCE_WEIGHT
-        """How much the power means over the ranks count."""
+        """Weight of the power means over ranks."""
         self.price = inf
-        """Seconds that a rank's memory held beyond what there is counts for; infinite: none may."""
+        """Seconds that a rank's memory held beyond what there is costs; infinite: none may be."""
 
     def add_program(self, groups: int, step: Step) -> None:
         """Add the program of plans that have groups with these bits."""
@@ -94,10 +94,10 @@ class SearchState:
         return self.clock.step_time(self.steps[self.which])
 
     def rebuild(self, groups: int) -> bool:
-        """Compute all loads and durations from the choices; return whether there is a program.
+        """Recompute all loads and durations from the choices; return whether there is a program.
 
-        ``groups``: bits of the sharding groups whose durations are computed besides those that the
-        plan has; moves need all.
+        ``groups`` has the bits of groups whose durations are computed besides the plan's; moves
+        need all.
         """
         self.loads.rebuild()
         bits = self.loads.present_groups()
@@ -118,10 +118,10 @@ class SearchState:
         times: NDArray[np.float64],
         first: int,
     ) -> int:
-        """Time whole plans, from one on; return how many were done before a program missed.
+        """Time whole plans from one on; return how many were done before a program was missing.
 
-        ``options``: (plans, tables); ``ranks``: (plans, tables, most blocks); ``times``: seconds,
-        (plans,), infinite where memory is short.
+        ``options`` has shape (plans, tables); ``ranks``: (plans, tables, most blocks); ``times``:
+        seconds, (plans,), infinite where memory is short.
         """
         for number in range(first, times.shape[0]):
             for table in range(options.shape[1]):
@@ -134,7 +134,7 @@ class SearchState:
         return times.shape[0]
 
     def penalised(self, seconds: float) -> float:
-        """Return what the search minimises, for a step time of the present plan."""
+        """Return the penalised time of the present plan, given its step time."""
         spread = self.power_mean(self.loads.power_row)
         for feature in range(self.loads.exchange_rates.shape[0]):
             if self.loads.exchange_rates[feature] > 0:
@@ -143,11 +143,11 @@ class SearchState:
         return seconds + self.balance_weight * spread + paid
 
     def excess(self) -> float:
-        """Return what the present plan holds beyond what there is, in ranks' memories."""
+        """Return the memory that the plan holds beyond what there is, in ranks' memories."""
         return self.plan.numbers[self.loads.excess_row, 0]
 
     def power_mean(self, row: int) -> float:
-        """Return the power mean over ranks whose sum of powers a row of the numbers has."""
+        """Return the power mean over ranks of a row's sum of powers."""
         total = self.plan.numbers[row, 0]
         if total <= 0:
             return 0.0  # a group that the plan lacks, or rounding
@@ -166,8 +166,8 @@ class SearchState:
     def try_move(self, move: Move, limit: float) -> int:
         """Make a move and time the plan; ``undo`` or ``keep`` it, whatever the outcome.
 
-        Return how it went. Afterwards the move holds the choices from before. Where the
-        penalised time is certain to exceed the limit, the plan is not timed.
+        Return the outcome. Afterwards the move holds the choices from before. If the penalised time
+        is certain to exceed the limit, the plan is not timed.
         """
         self.seconds = self.penalised_time = inf
         self.program = NOT_MADE
@@ -179,7 +179,7 @@ class SearchState:
         return self.outcome
 
     def finds_room(self, move: Move) -> bool:
-        """Exchange choices and memory; return whether there is enough."""
+        """Exchange choices and memory by a move, and return whether there is room."""
         self._swap(move)
         for index in range(move.length):
             table = move.table[index]
@@ -192,7 +192,7 @@ class SearchState:
         return True
 
     def _timed(self, move: Move, limit: float) -> int:
-        """Change loads and durations as a move says, and time the plan."""
+        """Change loads and durations by a move, time the plan, and return the outcome."""
         sums, groups = self._change(move)
         bits = self.loads.present_groups()
         number = self.program_of[bits] - 1
@@ -215,7 +215,7 @@ class SearchState:
         return FITS
 
     def _change(self, move: Move) -> tuple[bool, int]:
-        """Change the loads as a move says; return whether sums changed, and its groups' bits."""
+        """Change the loads by a move; return whether sums changed, and the bits of its groups."""
         groups, sums = 0, False
         for index in range(move.length):
             table = move.table[index]
@@ -249,13 +249,13 @@ class SearchState:
         self.plan.clear_changed()
 
     def keep(self) -> None:
-        """Stay with the move that was tried last."""
+        """Keep the move that was tried last."""
         self.plan.commit()
         self.which = self.program
         self.plan.clear_changed()
 
     def block_at(self, table: int, place: int) -> int:
-        """Return the column block of a table at a place as in ``Choices``; -1: none."""
+        """Return a table's column block at a place (``Choices``); -1: none."""
         for block in range(self.tables.blocks[self.choices.option[table]]):
             if self.choices.ranks[table, block] == place:
                 return block

@@ -6,21 +6,21 @@ from numpy.typing import NDArray
 from costmodel.base.arrays import Array, Ints
 
 Shorts = NDArray[np.int32]
-"""Ranks are such, so there can be 32,767 at most."""
+"""Short integers, such as ranks, of which there can be 32,767 at most."""
 Indices = NDArray[np.int32]
 EVERYWHERE, ON_RANKS, ON_NODES, FIXED = range(4)
 """Where an option's shards lie: one on every rank, one per block, one per block and local rank, or
-where the user wants them."""
+on given ranks."""
 FITS, SLOW, FULL, UNKNOWN = range(4)
-"""How a move went: it was timed; a bound says that it takes too long; there is no room; the program
-of its groups is missing."""
+"""Outcomes of a move: it was timed; a bound says that it takes too long; there is no room; the
+program of its groups is missing."""
 SPREADS = {"everywhere": EVERYWHERE, "ranks": ON_RANKS, "nodes": ON_NODES, "fixed": FIXED}
 
 
 class Tables:
-    """Options of all tables, one after the other; shards of all options likewise.
+    """Options of all tables in one array, one table after the other; shards likewise.
 
-    Most of a move's time is waiting for numbers that are in no near cache: so they are short.
+    A move mostly waits for numbers that are in no near cache: so they are short.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Tables:
         self.blocks, self.one_node, self.replicated = blocks, one_node, replicated
         self.cost, self.shard_cost, self.most = cost, shard_cost, most
         self.price = np.array(cost)
-        """What makes options dear where others are as good for the step (``Engine.offer``)."""
+        """Price of options, by which cheap ones are drawn (``Engine.offer``)."""
         self.first, self.rows = first, rows
         self.traffic, self.features, self.held, self.at = traffic, features, held, at
         self.offered = np.arange(kind.size)
@@ -86,9 +86,10 @@ class Tables:
         self.num_offered = np.diff(options)
 
     def offer(self, types: int) -> None:
-        """Let a search take only options of the sharding types with these bits.
+        """Limit a search to options of the sharding types with these bits.
 
-        A table that has none of them may take all of its own. What a plan has already may stay.
+        A table that has none of them may take all of its own. Options that a plan has already may
+        stay.
         """
         for table in range(self.num_tables):
             first, last = self.options[table], self.options[table + 1]
@@ -109,7 +110,7 @@ class Tables:
 
 
 class Choices:
-    """How every table is sharded: its option, and the ranks (or nodes) of the option's blocks."""
+    """A sharding of every table: its option, and the ranks (or nodes) of the option's blocks."""
 
     def __init__(self, option: Ints, ranks: Shorts) -> None:
         """Keep options, (tables,), and ranks, (tables, most blocks)."""

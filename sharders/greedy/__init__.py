@@ -1,1 +1,1 @@
-"""Plans made in one pass over the tables, by a rule."""
+"""Greedies: plans made in one pass over the tables, by a rule."""

@@ -31,7 +31,7 @@ class GreedyPlans:
         self.engine = Engine(problem, every_option=True)
 
     def step_time(self, rule: Parameters) -> Seconds:
-        """Make a rule's plan; return its step time, infinite where a table finds no room."""
+        """Make a rule's plan, and return its step time, infinite if a table finds no room."""
         return self.engine.fill(rule)
 
     def choices(self) -> Choices:
@@ -56,7 +56,7 @@ class CostGreedy:
     """
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
-        """Try every rule until the budget is spent."""
+        """Return the best plan of all rules, or of those within the budget."""
         del rng
         greedy, best, least, evaluated = GreedyPlans(problem), None, inf, 0
         for split, replicate in product(SPLIT_ABOVE, REPLICATE_BELOW):
@@ -85,7 +85,7 @@ class TunedGreedy:
     trials: int = TRIALS
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
-        """Tune until all trials are done, or the budget is spent."""
+        """Return the best plan after all trials, or within the budget."""
         most = budget.max_evaluations
         half = replace(budget, max_evaluations=None if most is None else max(1, most // 2))
         start = problem.best_known() or CostGreedy().shard(problem, half, rng)
@@ -122,7 +122,7 @@ def _result(
 
 
 def _cheapest(problem: ShardingProblem) -> ShardingPlan:
-    """Return a plan of the options that cost least in all, or of others where these do not fit.
+    """Return a plan of the cheapest options in all, or of others if these do not fit.
 
     Raises
     ------
@@ -141,7 +141,7 @@ def _cheapest(problem: ShardingProblem) -> ShardingPlan:
 def place_by_load(
     problem: ShardingProblem, candidates: Sequence[Sequence[OptionCost]]
 ) -> ShardingPlan:
-    """Place tables by longest processing time, each by the first of its candidates that fits.
+    """Return a plan of tables placed by longest processing time, by the first option that fits.
 
     If that fails for lack of memory, tables are placed once more by decreasing size; and if that
     fails, packed by size alone (``packing``).

@@ -1,4 +1,4 @@
-"""Plans whose tables are all sharded in one or two ways: where descents of small problems start.
+"""Plans whose tables are all sharded in one or two ways, where descents of small problems start.
 
 Every sharding type in use, and every kernel, costs all ranks launches and collectives that their
 tables share. The best plan may therefore differ from another good one by the type, or by the
@@ -19,7 +19,7 @@ Kinds: TypeAlias = frozenset[tuple[ShardingType, ComputeKernel]]
 
 
 FEW_OPTIONS = 100
-"""Up to so many options of all tables together, descents from all these plans take seconds."""
+"""Number of options of all tables up to which descents from all these plans take seconds."""
 
 
 def is_small(problem: ShardingProblem) -> bool:
@@ -33,7 +33,7 @@ def of_type(sharding_type: ShardingType) -> Kinds:
 
 
 def plan_preferring(problem: ShardingProblem, wanted: Kinds) -> ShardingPlan:
-    """Return a plan with types and kernels of a few wherever a table allows it and there is room.
+    """Return a plan with wanted types and kernels, where a table allows them and there is room.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def plan_preferring(problem: ShardingProblem, wanted: Kinds) -> ShardingPlan:
 
 
 def plans_of_few_types(problem: ShardingProblem) -> Iterator[ShardingPlan]:
-    """Yield plans of every type with every kernel, and of every two types; no two alike."""
+    """Yield plans of every type with every kernel, and of every two types, each plan once."""
     seen = set[ShardingPlan]()
     for wanted in _kinds(problem):
         try:

@@ -1,4 +1,4 @@
-"""Plans to anneal from: the greedy of ``fill``, its rule tuned from many beginnings.
+"""Plans to anneal from: rules of the greedy ``fill``, tuned from many beginnings.
 
 Every chain is a (1+1) evolution strategy (Rechenberg, 1973) over the rule's parameters, and chains
 cross: a child may have about half of its parameters from another one.
@@ -25,8 +25,8 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "memory": (0.0, 1.0),
     **{f"weight {kind.value}": (-1.5, 1.5) for kind in ShardingType},
 }
-"""Thresholds (``fill.Rule``), the weight of memory, and the logarithms of what the costs of
-every sharding type are multiplied by."""
+"""Ranges of the thresholds (``fill.Rule``), of the weight of memory, and of the logarithm of each
+sharding type's factor on costs."""
 NEUTRAL: Parameters = {
     **dict.fromkeys(RANGES, 0.0),
     "apart": 0.0,
@@ -34,26 +34,25 @@ NEUTRAL: Parameters = {
     "replicate_below": 1.0,
 }
 SPLIT_ABOVE = (float("inf"), 1.0, 0.5, 0.25)
-"""Split a table whose load exceeds this share of a balanced rank's load."""
+"""Thresholds: a table is split if its load exceeds this share of a balanced rank's load."""
 REPLICATE_BELOW = (0.0, 0.5, 1.0, 2.0)
-"""Replicate a table if that costs every rank at most this times its share of the sharded load."""
+"""Thresholds: a table is replicated if that costs every rank at most this multiple of its share of
+the sharded load."""
 NOTHING_WHOLE = 1e-9
-"""A threshold above which every table is split, so that weights alone say how it is sharded."""
+"""A threshold that splits every table, so that weights alone say how it is sharded."""
 FIRST_STEP, LAST_STEP = 0.3, 0.02
-"""Standard deviations of a change, as shares of a parameter's range."""
+"""First and smallest standard deviation of a change, as a share of a parameter's range."""
 GROW = 1.5
-"""Growth of the step after a success; after a failure it shrinks by the fourth root, and so settles
-where one trial in five succeeds (Rechenberg's rule)."""
+"""Growth of the step after a success; after a failure it shrinks by the fourth root, so that one
+trial in five succeeds (Rechenberg's rule)."""
 TRIALS = 1000
-"""Rules that are tried. After these hardly any better ones come up, from 100 tables on 8 GPUs
-to 788 on 128."""
+"""Number of rules that are tried."""
 RANDOM_RULES = 40
-"""Tried beside the usual ones and those that prefer one sharding type."""
+"""Number of random rules tried besides the usual ones and those that prefer one sharding type."""
 NUM_CHAINS = 8
-"""Evolve from the best rules."""
+"""Number of chains, which start from the best rules."""
 CROSSED_SHARE = 0.5
-"""Share of the children that have about half of their parameters from another chain: chains
-alone end at steps 10% apart (856 tables on 64 GPUs), these within 2%."""
+"""Share of the children that have about half of their parameters from another chain."""
 
 
 @dataclass(slots=True)
@@ -66,11 +65,11 @@ class Chain:
     step: float = FIRST_STEP
 
     def child(self, rng: Random, instead: Parameters | None = None) -> Parameters:
-        """Return a change of the parent, or of other parameters instead."""
+        """Return changed parameters of the parent, or of ``instead``."""
         return _changed(self.parent if instead is None else instead, self.step, rng)
 
     def tell(self, child: Parameters, step_time: Seconds) -> None:
-        """Let a child be the next parent if its plan is at least as fast."""
+        """Make a child the parent if its plan is at least as fast."""
         success = step_time <= self.time
         grown = self.step * (GROW if success else GROW**-0.25)
         self.step = max(LAST_STEP, min(FIRST_STEP, grown))
@@ -79,12 +78,12 @@ class Chain:
 
 
 def kernels_apart(rule: Parameters) -> Parameters:
-    """Return a rule that has as few lookup kernels on a rank as there can be."""
+    """Return a rule with as few lookup kernels on a rank as possible."""
     return {**rule, "apart": 1.0}
 
 
 def drawn(rng: Random) -> Parameters:
-    """Draw parameters, each anywhere in its range."""
+    """Return drawn parameters, each anywhere in its range."""
     parameters = {
         name: exp(rng.uniform(log(low), log(high)))
         if name == "split_above"
@@ -95,7 +94,7 @@ def drawn(rng: Random) -> Parameters:
 
 
 def _changed(parent: Parameters, step: float, rng: Random) -> dict[str, float]:
-    """Change each parameter with a probability of one half, within its range."""
+    """Return parameters of which each is changed with a probability of one half."""
     child = dict(parent)
     for name, (low, high) in RANGES.items():
         if rng.random() < 0.5:
@@ -117,7 +116,7 @@ class Tuning:
         self.evaluated, self.best = 0, inf
         self.found: dict[int, Found] = {}
         self.chains: list[Chain] = []
-        """Best first, when they begin."""
+        """Chains, ordered by their first rules, best first."""
 
     def run(self) -> list[Found]:
         """Return the best plan of every set of sharding types, best first; none if none fits."""
@@ -126,14 +125,14 @@ class Tuning:
         return self.plans()
 
     def begin(self, rules: Iterable[Parameters]) -> None:
-        """Try some rules, but those that were."""
+        """Try some rules, except those tried before."""
         tried = [chain.parent for chain in self.chains]
         for rule in rules:
             if rule not in tried and not (self.found and self._over()):
                 self.chains.append(Chain(rule, self._time(rule)))
 
     def evolve(self) -> None:
-        """Try random rules, and go on from the best of all."""
+        """Try random rules, and start chains from the best of all."""
         for _ in range(RANDOM_RULES):
             if not self._over():
                 rule = drawn(self.rng)

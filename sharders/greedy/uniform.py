@@ -1,4 +1,4 @@
-"""All tables by one sharding type: what wins where a step is bound by launches."""
+"""Plans of one sharding type for all tables, which win where launches bound a step."""
 
 from dataclasses import dataclass
 from math import inf
@@ -27,7 +27,7 @@ class Uniform:
     """
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
-        """Try every sharding type that some table allows."""
+        """Return the best plan over all sharding types that some table allows."""
         del rng
         evaluated = 0
         took = 0.0

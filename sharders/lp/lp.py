@@ -1,4 +1,4 @@
-"""Options by the linear program behind the bound, ranks by longest processing time."""
+"""The linear program behind the bound as a sharder: it chooses options; a greedy places them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -29,24 +29,19 @@ TYPES = (
     _ALWAYS | {ShardingType.ROW_WISE},
     _ALWAYS | {ShardingType.TABLE_ROW_WISE},
 )
-"""Sets of types: with fewer of them, fewer collectives have to be balanced over the ranks. All at
-once were best on none of ``bench.plan_quality``'s instances, and took five times as long."""
+"""Sets of sharding types that are tried: with fewer types, fewer collectives have to be
+balanced."""
 FINENESS = ((inf, 0.02), (inf, 0.05), (16.0, inf), (inf, inf))
-"""Most columns of a shard, and most of the mean rank's load in one of column-wise sharding: ranks
-are balanced the better, the finer shards are, and the coarser, the less they cost in all. Once
-balanced by annealing, 5% of the load is best at 856 tables on 64 GPUs, 2% at 788 on 128 and 400 on
-16, and whole tables at 50 on 4 and 100 on 8; at once, 16 columns are on 64 and 128 GPUs."""
+"""Limits that are tried: most columns of a shard, and most of the mean rank's load in one of
+column-wise sharding. Finer shards balance ranks better, coarser ones cost less in all."""
 WORSE = 1.025
-"""A set of types whose value is so many times another's is tried no further: so no set is left out
-at 50 tables on 4 GPUs, where the best plan's differ by 1.8%, nor at 788 on 128, where the best
-plan's is 1.6% behind; without grids 4% are lost there."""
+"""A set of types whose value is above another's by this factor is tried no further."""
 MANY_NODES = 2
-"""Up to which whole tables are tried first."""
+"""Number of nodes up to which whole tables are tried first."""
 NEAR = 1.1
-"""Plans that take at most so many times as long as the best one are worth annealing: at 856 tables
-on 64 GPUs one 6% behind the best is 0.5% before it once it is balanced."""
+"""Plans that take at most this multiple of the best one are worth annealing."""
 SPARE = 3
-"""Options with the smallest shards, for want of room for those that the program chose."""
+"""Number of options with the smallest shards that replace the program's if there is no room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +56,7 @@ class Lp:
     """
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
-        """Solve and place until all sets are tried, or the budget is spent."""
+        """Return the best plan of all sets, or of those within the budget."""
         tried = _Tried(problem, budget, _start(problem, budget, rng))
         if tried.spent():
             return tried.first
@@ -93,7 +88,7 @@ def _start(problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResul
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """The plans of a search and their step times, and the result it began with."""
+    """Plans of a search with their step times, and the result it began with."""
 
     problem: ShardingProblem
     budget: Budget
@@ -126,7 +121,7 @@ class _Tried:
 
     @property
     def best(self) -> tuple[Seconds, ShardingPlan]:
-        """The best plan, and its step time before it."""
+        """The best plan, after its step time."""
         first = self.first.step_time, self.first.plan
         return min([first, *self.found], key=lambda pair: pair[0])
 
@@ -140,14 +135,14 @@ def _programs(choices: LpOptions) -> list[OfferedProgram]:
 
 
 def _finenesses(problem: ShardingProblem) -> Sequence[tuple[float, float]]:
-    """Return what is to be tried, the most promising first."""
+    """Return the limits to try, the most promising first."""
     if problem.topology.num_nodes > MANY_NODES:
         return FINENESS
     return *FINENESS[-1:], *FINENESS[:-1]
 
 
 def _fine(choices: LpOptions, columns: float, load: float) -> Mask:
-    """Return the options whose shards are no wider, and no more of the mean rank's load."""
+    """Return the options whose shards have at most so many columns and so much load."""
     splits = choices.of_types([kind for kind in ShardingType if kind.splits_columns])
     fine: Mask = ~splits | (choices.width <= columns)
     if load < inf:
@@ -173,10 +168,7 @@ def _smallest(problem: ShardingProblem, options: Sequence[TableOption]) -> list[
 def placed(
     choices: LpOptions, shares: Array, spare: Sequence[Sequence[TableOption]]
 ) -> ShardingPlan | None:
-    """Place every table by the options that have shares of it, or by those to spare.
-
-    None: there is no room.
-    """
+    """Return a plan of options that have shares, or of spare ones; None: there is no room."""
     tables, candidates = choices.problem.workload.tables, []
     for table, ranked, small in zip(tables, by_share(choices, shares), spare, strict=True):
         chosen = [choices.options[number] for number in ranked]

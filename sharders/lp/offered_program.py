@@ -1,13 +1,10 @@
-"""Options of all tables by linear programming, over the step that a balanced plan would take.
+"""Linear programs over options of all tables for the step of a balanced plan.
 
-A program's value (``costmodel.bounds.step_program``) is what the step takes at least with shares of
+A program's value (``costmodel.bounds.step_program``) is a lower bound of the step with shares of
 options, and about what it takes if lookups and exchanges can be balanced over ranks.
 
 Where ranks send whole blocks (``FullestRanks.whole``), F is rounded up, and the group where that
 costs most may then have only as many tables as one block less allows, if the step is shorter so.
-Without that, three CPU seconds end 12% higher at 400 tables on 128 GPUs, where ranks have two or
-three whole ones, and five 3 to 6% at 600; 27 problems drawn afterwards end within 0.2% in the mean,
-but three seconds 14.5% off at worst, not 3.7.
 """
 
 from collections import deque
@@ -36,33 +33,29 @@ from sharders.problem.room import fits_alone
 from sharders.problem.sharding_problem import ShardingProblem
 
 MOST_LIMITS = 4
-"""How many times a group may be limited to fewer blocks."""
+"""Number of times a group may be limited to fewer blocks."""
 ROUNDING = 0.03
-"""Share of the step that whole blocks may take longer for which no group is limited. While it was
-0.005, half a CPU second and one ended 0.4 and 0.5% higher in the mean of 65 problems (standard
-errors 0.2%; after one 25 lower now, 9 higher), two to four as high."""
+"""Share of the step by which whole blocks may lengthen it before a group is limited."""
 PLAYED = 6
-"""Cycles that are looked for before the first solution."""
+"""Number of cycles found before the first solution."""
 HEADROOM = 0.9
 """Share of all memory that shares of options may use, as whole shards do not fill ranks evenly."""
 ROOM = 2 / 3
-"""Share of what the smallest options leave that they may use, if that is more. While that was all
-where the tables take 0.98, runs began with plans that do not fit: 1, 3 and 10 CPU seconds end 1.7,
-1.1 and 1.0% lower in the mean of 15 problems of full memory (two seeds), 12% at 900 tables on 64
-GPUs. With 0.5 they end 3% higher at 700 tables on 64, and with 0.8 5% at the 900."""
+"""Share of the memory left by the smallest options that shares of options may use, if that is
+more."""
 
 
 @dataclass(frozen=True)
 class LpOptions:
-    """Options of every table of a problem, and what each puts into a step's formulas."""
+    """Options of every table of a problem, with their features in a step's formulas."""
 
     problem: ShardingProblem
     numbers: NDArray[np.intp]
-    """Their places in the problem's arrays."""
+    """Places of the options in the problem's arrays."""
     bounds: BoundOptions
-    """What the bound knows of every option."""
+    """Features of every option."""
     memory: Array
-    """Bytes of every option, as a share of what all ranks have."""
+    """Bytes of every option, as a share of all ranks' memory."""
 
     @classmethod
     def of(
@@ -71,10 +64,10 @@ class LpOptions:
         types: Container[ShardingType] = frozenset(ShardingType),
         beside: Container[ShardingType] = frozenset(),
     ) -> "LpOptions":
-        """List those of some types, all of a table that would have none; and of others beside them.
+        """Return options of some types, all of a table that would have none, and those ``beside``.
 
-        Not those that have shards larger than a rank's memory.
-        A cache counts as if it held every row, but takes the memory it does.
+        Options with shards larger than a rank's memory are left out. A cache counts as if it held
+        every row, but takes its own memory.
         """
         arrays = problem.groundwork.arrays
         fits = arrays.of_each_table(fits_alone(problem.groundwork))
@@ -89,7 +82,7 @@ class LpOptions:
 
     @cached_property
     def options(self) -> tuple[TableOption, ...]:
-        """All of them."""
+        """All options."""
         flat = self.problem.groundwork.arrays.flat
         return tuple(flat[number] for number in self.numbers.tolist())
 
@@ -115,7 +108,7 @@ class LpOptions:
         return width // self.problem.groundwork.arrays.codes.num_column_shards[self.numbers]
 
     def some(self, wanted: Mask) -> Mask:
-        """Return the options that are wanted; all of a table that would have none."""
+        """Return the options that are wanted, or all of a table that would have none."""
         has = np.zeros(len(self.problem.workload.tables), dtype=bool)
         has[self.table[wanted]] = True
         kept: Mask = wanted | ~has[self.table]
@@ -123,34 +116,33 @@ class LpOptions:
 
 
 class Relaxed(NamedTuple):
-    """What a program says."""
+    """The solution of a program."""
 
     shares: Array
     """Share of its table that every option gets, 0 to 1."""
     value: Seconds
-    """No plan of the options that were offered and wanted has a step shorter by more than
-    ``OPTION_TOLERANCE``, if it has all the sharding groups that are offered."""
+    """Lower bound of the step, within ``OPTION_TOLERANCE``, of plans of the options that were
+    offered and wanted and have all the sharding groups that are offered."""
     of_blocks: Seconds
-    """About what the step takes with these shares at least where ranks send whole blocks."""
+    """About the smallest step with these shares if ranks send whole blocks."""
     prices: Array
-    """What a share of every option adds to the value, where others make room for it: 0 for those
-    that have shares, infinite for those not offered, and less than 0 for some that were offered but
-    not wanted; of the value's own unit (reduced costs)."""
+    """Reduced cost of every option, in the unit of the value: 0 for options that have shares,
+    infinite for those not offered, and negative for some that were offered but not wanted."""
 
 
 @dataclass(eq=False)
 class OfferedProgram:
-    """The program of some options; cycles found for one set of them serve for its subsets."""
+    """The program of some options; cycles found for a subset of them serve for others."""
 
     choices: LpOptions
     offered: Mask
-    """The options in question; their groups' fixed costs count in full."""
+    """The options of the program; their groups' fixed costs count in full."""
     _begun: StepProgram | None = field(default=None, init=False)
-    """Its program, with what solutions so far have needed."""
+    """Its program, with the rows and columns that solutions have needed."""
 
     @cached_property
     def _kept(self) -> NDArray[np.intp]:
-        """Numbers of the options in question."""
+        """Numbers of the program's options."""
         return np.flatnonzero(self.offered)
 
     @cached_property
@@ -171,7 +163,7 @@ class OfferedProgram:
         return self._relaxed(program, best, found.value, of_blocks)
 
     def levels(self, wanted: Mask) -> "Levels | None":
-        """Return the program of what is offered and wanted by levels; None: no room."""
+        """Return the program of offered and wanted options by levels; None: no room."""
         first = self._first_solved(wanted)
         if first is None:
             return None
@@ -184,7 +176,10 @@ class OfferedProgram:
     def at_levels(
         self, program: StepProgram, columns: NDArray[np.intp], levels: Array
     ) -> Relaxed | None:
-        """Return the best shares where fullest ranks send so much, by column; None: no room."""
+        """Return the best shares if fullest ranks send the amounts ``levels``, by column.
+
+        None where no room.
+        """
         for column, level in zip(columns.tolist(), levels.tolist(), strict=True):
             self._step.fullest.send(program.options, column, level)
         found = self._solved(program)
@@ -210,17 +205,16 @@ class OfferedProgram:
     def _relaxed(
         self, program: StepProgram, best: BestShares, value: float, of_blocks: Seconds
     ) -> Relaxed:
-        """Return what a solution says of all options."""
+        """Return a solution in terms of all options."""
         shares, prices = np.zeros(len(self.offered)), np.full(len(self.offered), np.inf)
         shares[self._kept], prices[self._kept] = best.shares, best.reduced_costs
         return Relaxed(shares, value * program.unit, of_blocks, prices)
 
     def _begin(self, free: Mask, most_memory: float, needed: NDArray[np.intp]) -> StepProgram:
-        """Return the program of cycles that are likely to bind.
+        """Return the program with cycles that are likely to bind.
 
-        Playing takes as long as reaching the cycles by solving takes for one of them: with a basis
-        to begin with, programs of 485 and 928 tables on 128 GPUs are solved in 0.07 and 0.13 s, not
-        0.27 and 0.38.
+        Playing takes as long as finding one of them by solving does: with a basis to begin with,
+        programs of 485 and 928 tables on 128 GPUs are solved in 0.07 and 0.13 s, not 0.27 and 0.38.
         """
         graph, table, likely = self._step.graph, self._step.options.table, np.zeros_like(free)
         likely[needed] = True
@@ -250,7 +244,7 @@ class OfferedProgram:
         return [OptionCycle(cycle)] if cycle.weight(z) > than else []
 
     def _of_blocks(self, program: StepProgram, first: BestShares) -> tuple[BestShares, Seconds]:
-        """Return the best shares found where ranks send whole blocks, and the step then."""
+        """Return the best shares found if ranks send whole blocks, and the step's seconds then."""
         fullest, places, unit = self._step.fullest, self._step.index.fullest, program.unit
         found, best, least = first, first, np.inf
         for _ in range(MOST_LIMITS + 1):
@@ -275,21 +269,24 @@ class OfferedProgram:
 
 @dataclass(eq=False)
 class Levels:
-    """A program by how many columns the fullest ranks of groups send, those that may differ."""
+    """A program by the columns that the fullest ranks of groups send, of groups that may differ."""
 
     offered: OfferedProgram
     program: StepProgram
     columns: NDArray[np.intp]
-    """What the program knows the groups by."""
+    """The groups' columns in the program."""
     means: Array
-    """Columns that mean ranks send where fullest ones may send any number, (groups,),"""
+    """Columns that mean ranks send if fullest ones may send any number, (groups,)."""
     widest: Array
-    """those of the widest shard then,"""
+    """Columns of the widest shard then, (groups,)."""
     blocks: Array
-    """and those of which every shard has a multiple."""
+    """Number of columns of which every shard has a multiple, (groups,)."""
 
     def at(self, levels: Array) -> Relaxed | None:
-        """Return the best shares where fullest ranks send so many, (groups,); None: no room."""
+        """Return the best shares if fullest ranks send so many columns, (groups,).
+
+        None where no room.
+        """
         return self.offered.at_levels(self.program, self.columns, levels)
 
 
@@ -298,7 +295,7 @@ def _equal(one: OptionCycle, other: OptionCycle) -> bool:
 
 
 def by_share(choices: LpOptions, shares: Array) -> Iterator[Sequence[int]]:
-    """Yield every table's options (their numbers) that have a share, the largest first."""
+    """Yield the numbers of every table's options that have a share, the largest first."""
     ranked, begins = ranked_by_share(choices, shares)
     for own in np.split(ranked, begins[1:]):
         yield own.tolist()

@@ -1,10 +1,10 @@
-"""How much of a table to cache in HBM where its weights are in host memory.
+"""Sizes of the HBM cache of tables whose weights are in host memory.
 
 RecShard (Sethi et al., ASPLOS 2022) splits tables between HBM and host memory at points of the
 distribution of accesses over rows. A UVM cache does so by itself, keeping the rows that were used
-last; what is to be chosen is its size. From the distribution of ids and Che's model of the cache
-(``costmodel.inputs``) follows how many of the rows that a batch reads a cache of some size
-lacks; so sizes are offered that leave given shares of them to host memory.
+last; only its size is to be chosen. From the distribution of ids and Che's model of the cache
+(``costmodel.inputs``) follows how many of the rows that a batch reads a cache of some size lacks;
+so sizes are offered that leave given shares of them to host memory.
 """
 
 from collections.abc import Sequence
@@ -24,10 +24,10 @@ MISSED = (0.5, 0.1)
 GRID = np.exp2(-np.arange(20, 0, -1) / 2)
 """Shares of a table's rows to choose from: 0.1% to 71%, two an octave."""
 NEARLY_ALL = 0.99
-"""Share of the rows of a table that may not be in HBM as a whole, where there is room for them.
-TorchRec 1.9.2 wants less than 1 (``planners.py`` 410)."""
+"""Share of the rows cached of a table that may not be in HBM as a whole, if there is room. TorchRec
+1.9.2 requires less than 1 (``planners.py`` 410)."""
 ALIKE = 1.15
-"""Ratio up to which two sizes are the same."""
+"""Two sizes whose ratio is at most this count as the same."""
 
 
 CacheShares: TypeAlias = tuple[float | None, ...]
@@ -40,7 +40,7 @@ def cache_shares(
 ) -> list[CacheShares]:
     """Return shares of every table's rows worth caching; None, the first, is the table's own.
 
-    A table that says what is to be cached, or may not be, has no others.
+    A table with a given share, or that may not be cached, has no others.
     """
     open_ = [
         place

@@ -18,15 +18,15 @@ from sharders.problem.options import TableOption, make_plan, make_sharding
 
 Ranks: TypeAlias = NDArray[np.intp]
 Order: TypeAlias = "Callable[[int, Occupancy], Ranks]"
-"""From a table's index in the workload and the occupancy so far: all ranks, best first."""
+"""Returns all ranks, best first, given a table's index and the occupancy so far."""
 Loads: TypeAlias = Callable[[TableSharding], Sequence[float]]
-"""What every shard adds to its rank's load."""
+"""Returns what every shard adds to its rank's load."""
 Candidates: TypeAlias = Callable[[int], Iterable[tuple[TableOption, Loads]]]
-"""From a table's index in the workload: the options to try, best first."""
+"""Returns the options to try, best first, given a table's index."""
 
 
 class Occupancy:
-    """What the ranks hold while a plan is built."""
+    """Memory and load of ranks while a plan is built."""
 
     def __init__(self, ground: Groundwork) -> None:
         topology = ground.topology
@@ -67,7 +67,7 @@ class Occupancy:
     def _hosted(
         self, ranks: Sequence[int], sizes: Sequence[HeldBytes]
     ) -> tuple[list[int], list[float]]:
-        """Return the nodes whose hosts hold a part of some shards, and how much of each."""
+        """Return the nodes whose hosts hold a part of some shards, and the bytes of each."""
         hosted = [number for number, size in enumerate(sizes) if size.host]
         nodes = [ranks[number] // self._local_world_size for number in hosted]
         return nodes, [float(sizes[number].host) for number in hosted]
@@ -88,13 +88,13 @@ class OutOfRoomError(Exception):
 
     table: EmbeddingTable
     free: Bytes
-    """On the roomiest rank, or those where the table is to be."""
+    """Bytes free on the roomiest rank, or on the table's given ranks."""
     host_free: Bytes
     """On the roomiest node's host."""
 
 
 def place_by_bytes(ground: Groundwork) -> ShardingPlan | None:
-    """Place tables by decreasing size, each where fewest bytes are; None: a table fits nowhere."""
+    """Return a plan of tables placed by decreasing size, where fewest bytes are; None: no room."""
     sizes = [table.weight_bytes for table in ground.workload.tables]
     candidates = least_intrusive(ground, sizes)
     try:
@@ -104,7 +104,7 @@ def place_by_bytes(ground: Groundwork) -> ShardingPlan | None:
 
 
 def least_loaded(index: int, occupancy: Occupancy) -> Ranks:
-    """Return all ranks, least loaded first, whichever the table is."""
+    """Return all ranks, least loaded first, for any table."""
     del index
     return occupancy.least_loaded()
 
@@ -116,13 +116,13 @@ def by_size(ground: Groundwork) -> list[int]:
 
 
 def whole_bytes(ground: Groundwork) -> list[float]:
-    """Return what every table takes whole, in the order of the workload."""
+    """Return the bytes of every table as a whole, in the order of the workload."""
     workload, topology = ground.workload, ground.topology
     return [whole_table_bytes(workload, topology, table) for table in workload.tables]
 
 
 def least_intrusive(ground: Groundwork, scores: Sequence[float]) -> Candidates:
-    """Return what yields a table's options, whole ones first, and shares of its score as loads."""
+    """Return a function: a table's options, whole ones first, with its score as load."""
     preferred: dict[int, list[TableOption]] = {}
 
     def candidates(index: int) -> Iterator[tuple[TableOption, Loads]]:
@@ -139,7 +139,7 @@ def least_intrusive(ground: Groundwork, scores: Sequence[float]) -> Candidates:
 def place(
     ground: Groundwork, indices: Sequence[int], candidates: Candidates, order: Order
 ) -> ShardingPlan:
-    """Place tables one after the other, each by its first candidate that there is room for.
+    """Return a plan of tables placed one after the other, each by its first candidate with room.
 
     Tables that the user has put on certain ranks come first.
 
@@ -178,7 +178,7 @@ _ORDER = {kind: place for place, kind in enumerate(ShardingType)}
 
 
 def _by_preference(ground: Groundwork, options: Sequence[TableOption]) -> list[TableOption]:
-    """Options from the least to the most intrusive; data_parallel is the last resort."""
+    """Return options from the least to the most intrusive; data_parallel comes last."""
     in_hbm = (ComputeKernel.FUSED, ComputeKernel.DENSE)
     return sorted(
         options,
@@ -199,7 +199,7 @@ def _rank_sets(
     sizes: Sequence[HeldBytes],
     occupancy: Occupancy,
 ) -> Iterator[tuple[int, ...]]:
-    """Yield rank choices for an option, best first: shards on distinct ranks (or nodes)."""
+    """Yield sets of ranks for an option, best first: shards on distinct ranks (or nodes)."""
     count, kind = option.num_ranks, option.sharding_type
     if count == 0:
         yield ()
@@ -231,7 +231,7 @@ def _rank_sets(
 
 
 def _shares(table: EmbeddingTable, score: float, sharding: TableSharding) -> list[float]:
-    """Split a table's score over its shards by elements; copies share it by samples."""
+    """Return a table's score split over its shards by elements; copies share it by samples."""
     if sharding.sharding_type is ShardingType.DATA_PARALLEL:
         return [score / len(sharding.shards)] * len(sharding.shards)
     elements = table.num_embeddings * table.embedding_dim

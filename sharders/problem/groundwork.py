@@ -1,4 +1,4 @@
-"""What every search of a workload on a topology needs, whatever it minimises and starts from."""
+"""Values that every search of a workload on a topology needs, with any objective and start."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,10 +19,10 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, eq=False)
 class Groundwork:
-    """Options of a workload's tables, with what they cost and hold, and what ranks have room for.
+    """Options of a workload's tables, with their costs and memory, and the room of ranks.
 
-    All of it follows from the workload and the topology, and each value is computed when it is
-    first asked for, once. An objective and known plans change none of it: they belong to the
+    All of it follows from the workload and the topology, and each value is computed once, when
+    first asked for. An objective and known plans change none of it: they belong to the
     ``ShardingProblem``, and problems that differ in them share one ``Groundwork``.
     """
 
@@ -60,12 +60,12 @@ class Groundwork:
 
     @property
     def num_options(self) -> int:
-        """Options of all tables together."""
+        """Number of options of all tables together."""
         return sum(map(len, self.options.values()))
 
     @cached_property
     def arrays(self) -> OptionArrays:
-        """All options as arrays: their shards, bytes and costs."""
+        """All options as arrays."""
         options = [self.options[table.name] for table in self.workload.tables]
         return OptionArrays(self.workload, self.topology, options)
 
@@ -92,7 +92,7 @@ class Groundwork:
         return self._bytes[key]
 
     def once(self, make: Callable[["Groundwork"], Made]) -> Made:
-        """Return what a function makes of this; it is called once, and what it made is kept."""
+        """Return the result of a function of this groundwork, called once and kept."""
         if make not in self._made:
             self._made[make] = make(self)
         made: Made = self._made[make]

@@ -1,7 +1,7 @@
-"""Every option of every table as arrays: what its shards hold, and what it costs.
+"""Every option of every table as arrays, with the memory and cost of its shards.
 
-What is derived is computed for all options at once when first asked for, and once: one by one, the
-43,000 options of 674 tables in three kinds of memory would take seconds before a search begins.
+Derived arrays are computed for all options at once, when first asked for: one by one, the 43,000
+options of 674 tables in three kinds of memory would take seconds before a search begins.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -31,14 +31,14 @@ from costmodel.step.optimizer import replica_update_time
 from sharders.problem.options import TableOption, option_of
 
 USUAL_BUCKET_BYTES = 25e6
-"""DDP's bucket, which a replicated table's gradients come on top of."""
+"""Size of DDP's bucket, to which a replicated table's gradients are added."""
 
 
 _EVERYWHERE = frozenset(kind for kind in TYPES if kind.everywhere)
 
 
 class HeldBytes(NamedTuple):
-    """What a shard holds."""
+    """Bytes that a shard holds."""
 
     total: Bytes
     """In HBM."""
@@ -57,7 +57,7 @@ class OptionArrays:
 
     @cached_property
     def flat(self) -> tuple[TableOption, ...]:
-        """All of them."""
+        """All options in one tuple."""
         return tuple(chain.from_iterable(self.options))
 
     @cached_property
@@ -67,7 +67,7 @@ class OptionArrays:
 
     @cached_property
     def begins(self) -> Places:
-        """Where each table's begin; one more entry than tables."""
+        """Where each table's options begin, shape (tables + 1,)."""
         return np.cumsum([0, *map(len, self.options)])
 
     @cached_property
@@ -85,12 +85,15 @@ class OptionArrays:
         return OptionCodes(table, kind, kernel, count, cached)
 
     def places(self, plan: ShardingPlan) -> Places:
-        """Return the option of every table that a plan has; -1: none of these."""
+        """Return the place of every table's option in a plan; -1: it is not among them."""
         used = (option_of(plan.table(table.name), table) for table in self.workload.tables)
         return np.array([self.place(index, option) for index, option in enumerate(used)])
 
     def place(self, table: int, option: TableOption) -> int:
-        """Return where a table's option is, given the table's place; -1: it is none of these."""
+        """Return the place of a table's option, given the table's place.
+
+        -1: it is not among them.
+        """
         own = self.options[table]
         if id(own) not in self._known:
             self._known[id(own)] = {each: place for place, each in enumerate(own)}
@@ -99,13 +102,16 @@ class OptionArrays:
 
     @cached_property
     def _known(self) -> dict[int, dict[TableOption, int]]:
-        """The places of options among those of one table; like tables have the same options."""
+        """Places of options among those of one table; like tables share them."""
         return {}
 
     def with_others(
         self, used: Sequence[frozenset[TableOption] | set[TableOption]]
     ) -> "OptionArrays":
-        """Return arrays that have some options of every table, too; the same where these do."""
+        """Return arrays that have some further options of every table.
+
+        Themselves if there are none.
+        """
         options = []
         for own, some in zip(self.options, used, strict=True):
             others = some.difference(own)
@@ -115,13 +121,13 @@ class OptionArrays:
         return OptionArrays(self.workload, self.topology, options)
 
     def with_other(self, table: int, option: TableOption) -> "OptionArrays":
-        """Return arrays that have an option of one table, given its place, too."""
+        """Return arrays that have a further option of one table, given the table's place."""
         used = [frozenset[TableOption]() for _ in self.options]
         used[table] = frozenset({option})
         return self.with_others(used)
 
     def of_each_table(self, wanted: Mask) -> Mask:
-        """Return the options that are wanted; all of a table that would have none."""
+        """Return the options that are wanted, or all of a table that would have none."""
         has = np.zeros(len(self.options), dtype=bool)
         has[self.codes.table[wanted]] = True
         some: Mask = wanted | ~has[self.codes.table]
@@ -134,34 +140,34 @@ class OptionArrays:
 
     @cached_property
     def is_placed(self) -> Mask:
-        """Whether the user has said the ranks of each."""
+        """Whether each option has given ranks."""
         placed = np.array([bool(table.ranks) for table in self.workload.tables])
         return placed[self.codes.table] & ~self.of_types(_EVERYWHERE)
 
     @cached_property
     def num_ranks(self) -> Places:
-        """How many ranks there are to choose (``TableOption.num_ranks``)."""
+        """Number of ranks to choose for each (``TableOption.num_ranks``)."""
         given = self.is_placed | self.of_types(_EVERYWHERE)
         count: Places = np.where(given, 0, self.codes.num_column_shards)
         return count
 
     @cached_property
     def num_shards(self) -> Places:
-        """How many shards each makes."""
+        """Number of shards of each."""
         blocks = np.array([num_row_blocks(self.topology, kind) for kind in TYPES])
         shards: Places = blocks[self.codes.kind] * self.codes.num_column_shards
         return shards
 
     @cached_property
     def cuts(self) -> Cuts:
-        """Their different shards."""
+        """The different shards of all options."""
         return cuts_of(self.workload, self.topology, self.codes)
 
     @cached_property
     def held(self) -> Array:
         """Bytes of every different shard in HBM and in host memory, shape (2, shards).
 
-        Those of HBM are what they count for beside what ranks have (``dense_part_ratio``).
+        Bytes of HBM are weighted by ``dense_part_ratio``, to be compared with the room of ranks.
         """
         shards = self.cuts.shards
         sizes = shard_bytes(
@@ -177,10 +183,7 @@ class OptionArrays:
         return np.array([in_hbm, sizes.host])
 
     def block_bytes(self, option: int) -> list[tuple[HeldBytes, int]]:
-        """Return the bytes of the different shards of an option's column block, and their numbers.
-
-        In the order of the shards.
-        """
+        """Return (bytes, number) of the different shards of an option's column block, in order."""
         cut = self.cuts.of_option[option]
         own = slice(*self.cuts.first[cut : cut + 2].tolist())
         held, copies = self.held[:, own].T.tolist(), self.cuts.copies[own].tolist()
@@ -197,7 +200,7 @@ class OptionArrays:
         return self.over_shards(self.held[1])
 
     def over_shards(self, sizes: Array) -> Array:
-        """Return what all shards of every option take, (options,), of what different ones do."""
+        """Return a quantity of different shards summed over each option's shards, (options,)."""
         cuts = self.cuts
         block = np.add.reduceat(sizes * cuts.copies, cuts.first[:-1])
         total: Array = block[cuts.of_option] * self.codes.num_column_shards
@@ -212,7 +215,7 @@ class OptionArrays:
 
     @cached_property
     def loads(self) -> ShardLoads:
-        """What every different shard adds to its rank."""
+        """Loads that every different shard adds to its rank."""
         return shard_loads(self.workload, self.topology, self.cuts.shards)
 
     @cached_property
@@ -238,7 +241,7 @@ class OptionArrays:
 
     @cached_property
     def total_load(self) -> Array:
-        """The same over all shards and ranks."""
+        """Seconds of lookup and exchange over all shards and ranks."""
         return self.shard_load * self.num_shards
 
     @cached_property
@@ -270,7 +273,7 @@ class OptionArrays:
         }
 
     def _slope(self, op: CollectiveOp, group: RankGroup) -> Seconds:
-        """Seconds per output column of one rank, where the collective has its usual size."""
+        """Return seconds per output column of one rank, at the collective's usual size."""
         workload, topology = self.workload, self.topology
         if group.num_ranks == 1:
             return 0.0
@@ -281,7 +284,7 @@ class OptionArrays:
         return float(time[1] - time[0]) / usual * column
 
     def _replica_times(self) -> Array:
-        """Return all-reduce and dense update of every table, were it replicated on every rank."""
+        """Return seconds of all-reduce and dense update of every table, if it were replicated."""
         workload, topology = self.workload, self.topology
         sizes = [table.weight_bytes for table in workload.tables]
         updates = np.array([
@@ -299,7 +302,7 @@ class OptionArrays:
 
 
 def _numbers(option: TableOption) -> tuple[float, ...]:
-    """Return type, kernel, column blocks and cache of an option; not a number: the table's own."""
+    """Return type, kernel, column blocks and cache of an option; NaN: the table's own cache."""
     cached = option.cache_load_factor
     return (
         KINDS[option.sharding_type],

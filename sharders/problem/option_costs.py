@@ -1,6 +1,6 @@
-"""What one option of one table adds to the step, in seconds, were it alone.
+"""Costs of one option of one table alone, in seconds.
 
-``OptionArrays`` computes it; here are options with their costs, for sharders that look at tables
+``OptionArrays`` computes them; here are options with their costs, for sharders that look at tables
 one by one.
 """
 
@@ -15,18 +15,18 @@ from sharders.problem.options import TableOption
 
 @dataclass(frozen=True, kw_only=True)
 class OptionCost:
-    """Cost of an option, per shard and in all."""
+    """An option with its cost, per shard and in all."""
 
     option: TableOption
     shard_load: Seconds
     """Lookup and exchange that the largest shard adds to its rank."""
     total_load: Seconds
-    """The same over all shards and ranks."""
+    """Lookup and exchange of all shards and ranks."""
 
 
 @dataclass(frozen=True, eq=False)
 class OptionCosts:
-    """Costs of every option of every table, taken from the arrays when asked for, and kept."""
+    """Costs of options, taken from the arrays when asked for, and kept."""
 
     arrays: OptionArrays
     _known: dict[str, dict[TableOption, OptionCost]] = field(

@@ -30,20 +30,20 @@ from sharders.problem.cache_shares import OWN_SHARE, CacheShares, cache_shares
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOption:
-    """A sharding type, kernel and split; what is left to choose are the ranks."""
+    """A sharding type, kernel and split of a table; only its ranks are left to choose."""
 
     sharding_type: ShardingType
     compute_kernel: ComputeKernel = ComputeKernel.FUSED
     num_column_shards: int = 1
-    """Equal column blocks."""
+    """Number of equal column blocks."""
     cache_load_factor: float | None = None
     """``fused_uvm_caching``: share of the rows cached; None: the table's own."""
     ranks: tuple[int, ...] = ()
-    """Ranks of the column blocks where the user has fixed them; empty: to be chosen."""
+    """Given ranks of the column blocks; empty: to be chosen."""
 
     @property
     def num_ranks(self) -> int:
-        """How many ranks there are to choose: one for each column block, or none.
+        """Return the number of ranks to choose: one for each column block, or none.
 
         Where row blocks lie within a node (``table_row_wise``, ``grid_shard``), a rank stands for
         its node. ``data_parallel`` and ``row_wise`` use all ranks, and ``ranks`` leave no choice.
@@ -98,7 +98,7 @@ def _checked(
 
 
 def _kind(topology: Topology, table: EmbeddingTable, shares: CacheShares) -> tuple[object, ...]:
-    """Return all of a table that its options depend on, sizes worth caching among it."""
+    """Return all properties of a table that its options depend on, with sizes worth caching."""
     rows = table.num_embeddings if topology.hardware.device is Device.CPU else None
     is_refused = is_refused_by_kernel(table, ComputeKernel.DENSE)
     kinds = table.pooling, table.sharding_types, table.compute_kernels, table.ranks, is_refused
@@ -116,7 +116,7 @@ class Refusal:
 
 
 def refusals(workload: Workload, topology: Topology) -> tuple[Refusal, ...]:
-    """Return every table of a workload that cannot be sharded, and why."""
+    """Return every table of a workload that cannot be sharded, with the reason."""
     return tuple(
         _refusal(workload, topology, table)
         for table in workload.tables
@@ -152,7 +152,7 @@ def _refusal(workload: Workload, topology: Topology, table: EmbeddingTable) -> R
 
 
 def _kernel_hint(table: EmbeddingTable) -> str | None:
-    """Say which kernels a table's types have, where none of them is allowed."""
+    """Return which kernels a table's types have, if none of them is allowed; else None."""
     dense, replicated = (ComputeKernel.DENSE,), (ShardingType.DATA_PARALLEL,)
     if table.compute_kernels != dense and table.sharding_types != replicated:
         return None
@@ -165,7 +165,7 @@ def _kernel_hint(table: EmbeddingTable) -> str | None:
 
 
 def _how_to_narrow(topology: Topology, table: EmbeddingTable) -> str:
-    """Say how a table gets shards that kernels take, which it is too wide for as a whole."""
+    """Return how a table too wide for kernels gets narrower shards, as text."""
     counts = block_counts(topology, table, ShardingType.COLUMN_WISE)
     way = f"over {counts[0]} ranks or more" if counts else "with a lower `min_shard_dim`"
     return (
@@ -175,7 +175,7 @@ def _how_to_narrow(topology: Topology, table: EmbeddingTable) -> str:
 
 
 def _misplaced(workload: Workload, topology: Topology, table: EmbeddingTable) -> Problem:
-    """Say why no shards can be just on the ranks where a table is to be."""
+    """Return why no shards can be on just the given ranks of a table."""
     given = ", ".join(map(str, table.ranks))
     beyond = [str(rank) for rank in table.ranks if rank >= topology.world_size]
     if beyond:
@@ -194,7 +194,7 @@ def _misplaced(workload: Workload, topology: Topology, table: EmbeddingTable) ->
 
 
 def _places(topology: Topology, kind: ShardingType, counts: Sequence[int]) -> str:
-    """Return which numbers of ranks, and what ranks, a sharding type takes."""
+    """Return which numbers of ranks, and which ranks, a sharding type takes, as text."""
     if kind.everywhere:
         return f"all {topology.world_size}"
     numbers = " or ".join(map(str, counts))
@@ -206,7 +206,7 @@ def _places(topology: Topology, kind: ShardingType, counts: Sequence[int]) -> st
 def _options(
     workload: Workload, topology: Topology, table: EmbeddingTable, shares: CacheShares
 ) -> Iterator[TableOption]:
-    """Yield a table's options; ``shares``: of the rows, worth caching."""
+    """Yield a table's options; ``shares`` are shares of its rows worth caching."""
     types = allowed_types(workload, table)
     for sharding_type in types:
         if not _is_another_name(topology, sharding_type, types):
@@ -214,7 +214,7 @@ def _options(
 
 
 def _is_another_name(topology: Topology, kind: ShardingType, types: Sequence[ShardingType]) -> bool:
-    """Tell whether shards of a type are those of a plainer one: on one node, columns of a node."""
+    """Return whether a type makes the shards of a plainer one: on one node, columns of a node."""
     within = kind is ShardingType.TABLE_COLUMN_WISE and topology.num_nodes == 1
     return within and ShardingType.COLUMN_WISE in types
 
@@ -255,10 +255,10 @@ def make_sharding(
 def places(
     topology: Topology, option: TableOption, order: Sequence[int]
 ) -> Iterator[tuple[int, ...]]:
-    """Yield the sets of distinct ranks that an option can be on, those first in order first.
+    """Yield the sets of distinct ranks for an option, those first in ``order`` first.
 
-    Options on one node have all sets of the first rank's node before those of another.
-    For options within nodes a node's first rank stands for it, and has the node's first place.
+    Options on one node have all sets of the first rank's node before those of another. For options
+    within nodes a node's first rank stands for it, and has the node's first place.
     """
     local = topology.local_world_size
     if not option.num_ranks:
@@ -275,7 +275,7 @@ def places(
 
 
 def option_of(sharding: TableSharding, table: EmbeddingTable) -> TableOption:
-    """Return the option that a table's sharding is one of."""
+    """Return the option of a table's sharding."""
     block_ranks = (
         sharding.block_ranks if sharding.sharding_type.splits_columns or table.ranks else ()
     )
@@ -330,7 +330,7 @@ def _options_of_type(
 def _refused_by_fbgemm(
     topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
 ) -> bool:
-    """Return whether some rank would get a shard without rows, which is refused on CPU.
+    """Return whether some rank would get a shard without rows, which FBGEMM refuses on CPU.
 
     A fused lookup there whose tables have no rows at all on a rank fails at the first step, or
     corrupts memory (fbgemm-gpu-cpu 1.8.0, two gloo ranks: a table of one row, alone or beside one

@@ -1,4 +1,4 @@
-"""What ranks hold while tables are packed into them: places for shards, the tightest first."""
+"""Memory of ranks while tables are packed into them, and places for shards, tightest first."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,46 +11,47 @@ from sharders.problem.groundwork import Groundwork
 from sharders.problem.options import make_plan, make_sharding
 
 GIVEN: Places = np.zeros(1, dtype=np.intp)
-"""The place of a table whose ranks the user has said."""
+"""Place of a table with given ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocks:
-    """An option as it takes memory: like blocks, each on a rank, on all of a node, or on all."""
+    """An option as blocks of memory: like blocks, each on a rank, on all of a node, or on all."""
 
     count: int
     width: int
-    """Ranks that lie side by side and that a block takes."""
+    """Number of neighbouring ranks that a block takes."""
     one_node: bool
     """Whether all blocks are on one node."""
     size: Array
-    """Bytes of HBM of a block on each of its ranks; of all shards where the ranks are given."""
+    """Bytes of HBM of a block on each of its ranks; of all shards if ranks are given."""
     host: Array
-    """The same of host memory."""
+    """Bytes of host memory in the same way."""
     hosted: bool
-    """Whether any of that is not 0."""
+    """Whether any of them is not 0."""
     ranks: Places | None = None
-    """Where all shards are, if the user has said so."""
+    """Given ranks of all shards; None: none are given."""
 
 
 class PackedTable(NamedTuple):
-    """Where a table is."""
+    """A table's option and place."""
 
     option: int
-    """Among those of all tables."""
+    """Number among the options of all tables."""
     places: Places
     """Ranks, or nodes, of its blocks."""
 
 
 class PackedRanks:
-    """Which tables are where, and what room they leave; no rank or host ever holds too much."""
+    """Places of tables, and the room they leave; no rank or host ever holds too much."""
 
     def __init__(self, ground: Groundwork) -> None:
         self.ground, self.arrays = ground, ground.arrays
         topology = ground.topology
         self.num_ranks, self.local = topology.world_size, topology.local_world_size
         self.roomiest = False
-        """Whether shards go where they leave most, not least: many small tables are then even."""
+        """Whether shards go where they leave most, not least, so that many small tables are
+        even."""
         self._blocks: dict[int, Blocks] = {}
         self.clear()
 
@@ -60,7 +61,7 @@ class PackedRanks:
         self.host_free = np.full(self.ground.topology.num_nodes, float(self.ground.host_capacity))
         self.at: list[PackedTable | None] = [None] * len(self.ground.workload.tables)
         self.tables_on: list[set[int]] = [set() for _ in range(self.num_ranks)]
-        """Those with blocks that could be elsewhere."""
+        """Tables with movable blocks, by rank."""
 
     def blocks(self, option: int) -> Blocks:
         """Return the blocks of an option."""
@@ -91,7 +92,7 @@ class PackedRanks:
         )  # fmt: skip
 
     def places(self, option: int) -> Places | None:
-        """Return where an option's blocks fit, the best places first; None: nowhere."""
+        """Return places where an option's blocks fit, the best ones; None: nowhere."""
         blocks = self.blocks(option)
         if blocks.ranks is not None:
             return GIVEN if self._fits(blocks.ranks, blocks) else None
@@ -109,12 +110,15 @@ class PackedRanks:
         return found if self.hosts_fit(blocks, found) else None
 
     def _left_by(self, blocks: Blocks) -> Array:
-        """Return the least that a block leaves on any of its ranks, for every place."""
+        """Return the least bytes that a block leaves on any of its ranks, for every place."""
         least: Array = (self.free.reshape(-1, blocks.width) - blocks.size).min(axis=1)
         return least
 
     def _one_node(self, left: Array, count: int) -> Array:
-        """Return what is left on the ranks of one node that has room for so many; or nothing."""
+        """Return the bytes left on ranks of one node with room for so many blocks.
+
+        Empty: no node.
+        """
         fits = left.reshape(-1, self.local) >= 0
         nodes = np.flatnonzero(fits.sum(axis=1) >= count)
         only = np.full_like(left, -np.inf)
@@ -162,14 +166,14 @@ class PackedRanks:
             self._add_host(self.host_free, blocks, placed.places, -sign)
 
     def put(self, table: int, placed: PackedTable) -> None:
-        """Put a table somewhere; it has been nowhere."""
+        """Put a table, which was nowhere, in a place."""
         self._change(placed, 1.0)
         self.at[table] = placed
         for rank in self._own_ranks(placed):
             self.tables_on[rank].add(table)
 
     def take(self, table: int) -> PackedTable:
-        """Take a table away, and return where it was."""
+        """Remove a table, and return its place."""
         placed = self.placed(table)
         self._change(placed, -1.0)
         self.at[table] = None
@@ -180,7 +184,7 @@ class PackedRanks:
         return placed
 
     def _own_ranks(self, placed: PackedTable) -> list[int]:
-        """Return the ranks that a table is on, none if the user has said which."""
+        """Return the ranks that a table is on; empty if they are given."""
         blocks = self.blocks(placed.option)
         if blocks.ranks is not None:
             return []
@@ -188,7 +192,7 @@ class PackedRanks:
         return own
 
     def placed(self, table: int) -> PackedTable:
-        """Return where a table is; it must be somewhere."""
+        """Return a table's place; it must have one."""
         placed = self.at[table]
         if placed is None:
             raise ValueError(f"table {table} is nowhere")
@@ -204,7 +208,7 @@ class PackedRanks:
         return self.blocks(self.placed(table).option).width == 1
 
     def plan(self) -> ShardingPlan:
-        """Return the plan; every table must be somewhere."""
+        """Return the plan; every table must have a place."""
         topology, shardings = self.ground.topology, []
         for index, table in enumerate(self.ground.workload.tables):
             placed = self.placed(index)

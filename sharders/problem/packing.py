@@ -1,9 +1,9 @@
 """Fitting tables into memory that they nearly fill, whatever the step time.
 
-Where greedies run out of room: tables are placed by decreasing size, each by the option that takes
-least memory where it leaves least; what finds no room is made some, again and again, by taking
-tables from a few ranks and placing them anew (ruin and recreate: Schrimpf, Schneider,
-Stamm-Wilbrandt, Dueck, 2000).
+It is for where greedies run out of room. Tables are placed by decreasing size, each by the option
+that takes least memory where it leaves least. For tables without room, room is made again and
+again, by taking tables from a few ranks and placing them anew (ruin and recreate: Schrimpf,
+Schneider, Stamm-Wilbrandt, Dueck, 2000).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,28 +24,27 @@ from sharders.problem.packed_ranks import Blocks, PackedRanks, PackedTable
 from sharders.problem.room import ROUNDING, fits_alone
 
 Size: TypeAlias = Callable[[int], float]
-"""From a table's index in the workload: what it is ordered by."""
+"""Returns the size by which tables are ordered, given a table's index."""
 SPLITTING = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
-"""What large shards count for besides their bytes: all of it by the square of their share of a
-rank's memory. Splits take more memory, and what is left of it decides which are worth it."""
+"""Weights of the penalty on large shards: the square of a shard's share of a rank's memory, added
+to its bytes. Splits take more memory, and the memory left decides which are worth it."""
 MOST_ROUNDS = 4000
-"""About one to three CPU seconds."""
+"""Number of rounds, about one to three CPU seconds."""
 FEW_RANKS = (1, 2, 2, 3, 3, 4)
 MOST_TAKEN = 16
-"""From how many ranks tables are taken in a round, and how many of them."""
+"""Most ranks from which tables are taken in a round, and most of these tables."""
 WIDE_TAKEN = 0.05
-"""Share of the tables taken there whose blocks lie on all ranks of a node, or on all: moving one
-changes what all of these have left."""
+"""Share of the tables taken whose blocks lie on all ranks of a node, or on all: moving one changes
+the room of all these."""
 HEAT = 0.01
 """Share of a rank's memory by which a round may leave out more, with a probability of 1 / e."""
 TOGETHER = 0.2
-"""Share of a free rank's bytes that free memory counts for if it is on one rank, not in small
-pieces: without it, 5,000 rounds do not pack 112 tables on 32 GPUs, 98.7% full (two seeds)."""
+"""Share of a free rank's bytes that free memory counts for if it is on one rank."""
 ROOMIEST = 0.2
 """Share of the rounds that place tables where they leave most."""
 SPILLED = (0.97, 0.9, 0.7, 0.0)
-"""Share of all HBM that tables take when others are in host memory; at last all that may be there
-are, as it can be a few ranks that have no room, whose tables are told to be on them."""
+"""Shares of all HBM that tables take when others are in host memory. At last all that may be there
+are, as only a few ranks may have no room: those given to tables."""
 WAY, ROUND = 17.0, 20.0
 """Moves of annealing that take as long as placing a table in one way, and as a round, at 30 tables
 (where these are many, moves take longer)."""
@@ -57,11 +56,11 @@ _HOST = (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
 def packed(ground: Groundwork) -> ShardingPlan | None:
     """Return a plan that fits in memory; None if none is found. It is searched for once.
 
-    Tables stay whole first; then large ones are split; then tables go to host memory, where
-    their kernels allow it, those first with most bytes for each that is looked up. Where none of
-    that places all tables, they are balanced by bytes, and last what is packed is mended: at 389
-    tables on 128 GPUs that finds nothing within 3 CPU seconds. Always the same for the same
-    workload and topology.
+    Tables stay whole first; then large ones are split; then tables go to host memory, if their
+    kernels allow it, those first with most bytes for each that is looked up. If none of that places
+    all tables, they are balanced by bytes, and the last packing is mended: at 389 tables on 128
+    GPUs that finds nothing within 3 CPU seconds. Always the same for the same workload and
+    topology.
     """
     return ground.once(_packed)
 
@@ -83,18 +82,18 @@ def _packed(ground: Groundwork) -> ShardingPlan | None:
 
 
 class PackingSearch:
-    """Looks for a plan of some options that fits in memory, a portion at a time."""
+    """A search for a plan of some options that fits in memory, in portions."""
 
     def __init__(self, ground: Groundwork, wanted: Mask) -> None:
-        """Look for none yet; a table without wanted options may take all."""
+        """Begin a search; a table without wanted options may take all."""
         self._steps: Iterator[tuple[float, ShardingPlan | None]] = self._searched(ground, wanted)
         self.is_over = False
-        """Whether a plan was found, or there is nothing left to try."""
+        """Whether a plan was found, or nothing is left to try."""
 
     def go_on(self, effort: float, is_spent: Callable[[], bool]) -> ShardingPlan | None:
-        """Return a plan that fits; None if an effort finds none, or the budget is spent.
+        """Return a plan that fits; None: the effort finds none, or the budget is spent.
 
-        ``effort``: in moves of annealing (``WAY``, ``ROUND``).
+        ``effort`` is in moves of annealing (``WAY``, ``ROUND``).
         """
         for spent, plan in self._steps:
             effort -= spent
@@ -110,7 +109,7 @@ class PackingSearch:
     def _searched(
         self, ground: Groundwork, wanted: Mask
     ) -> Iterator[tuple[float, ShardingPlan | None]]:
-        """Yield what every step took, and the plan that it found; None: none."""
+        """Yield the effort of every step, and the plan that it found; None: none."""
         packings = []
         for some in _allowed(ground, wanted):
             packing = _Packing(ground, some)
@@ -130,10 +129,10 @@ def on_hosts(ground: Groundwork) -> Mask:
 
 
 def _allowed(ground: Groundwork, wanted: Mask | None = None) -> Iterator[Mask]:
-    """Yield the options to pack by: those in HBM alone, and with more and more in host memory.
+    """Yield the options to pack by: those in HBM alone, then with more and more in host memory.
 
-    Only wanted ones (by default all) of a table that has any. Tables go to hosts with most bytes
-    for each that is looked up first: what they have there is read slowly.
+    Only wanted ones (by default all) of a table that has any. Tables with most bytes for each that
+    is looked up go to hosts first, as rows there are read slowly.
     """
     arrays = ground.arrays
     fits = arrays.of_each_table(fits_alone(ground))
@@ -176,19 +175,19 @@ class _Packing:
         self.largest: list[float] = arrays.largest_bytes[smallest].tolist()
         self._clear()
         self._present = inf
-        """Bytes without room, as ``_excess`` has them, of what is mended."""
+        """Bytes without room (``_excess``) at present."""
         self.rng = Random(0)  # noqa: S311 - any will do, as long as it is the same
 
     def fill(self) -> bool:
-        """Place all tables by size, in several ways; return whether there is room."""
+        """Place all tables by size, in several ways, and return whether there is room."""
         return any(self.ways())
 
     def ways(self) -> Iterator[bool]:
         """Place all tables by size, in one way after the other; yield whether there is room.
 
-        Where they leave most comes early: at 950 tables on 128 GPUs, of which many are small, that
-        places all, and what the tightest places leave never does (19 ways, 0.37 CPU seconds).
-        At last the way is kept that leaves out least.
+        Ways that leave most come early: at 950 tables on 128 GPUs, of which many are small, one
+        places all, and the tightest ones never do (19 ways, 0.37 CPU seconds). At last the way is
+        kept that leaves out fewest bytes.
         """
         best, kept = inf, list(self.ranks.at)
         for strength, size, roomiest in product(
@@ -204,15 +203,15 @@ class _Packing:
         self._present = self._excess()
 
     def _clear(self) -> None:
-        """Let all tables be missing."""
+        """Remove all tables."""
         self.ranks.clear()
         self.spare = float(self.ranks.free.sum() - sum(self.least))
-        """Bytes that options may take in all beyond the least."""
+        """Bytes that options may take in all beyond the smallest ones."""
         self.missing = list(self.tables)
         """Tables that found no room."""
 
     def mend(self, num_rounds: int = MOST_ROUNDS) -> bool:
-        """Take tables away and place them anew; return whether all have found room."""
+        """Remove tables and place them anew, and return whether all have found room."""
         heat = HEAT * self.capacity
         for _ in range(num_rounds):
             before = self._ruin()
@@ -230,7 +229,7 @@ class _Packing:
         return False
 
     def _become(self, wanted: Sequence[PackedTable | None]) -> None:
-        """Put tables where they are wanted, and away where they are not."""
+        """Put tables in wanted places, and remove those without."""
         changed = [table for table in self.tables if self.ranks.at[table] is not wanted[table]]
         for table in changed:
             if self.ranks.at[table] is not None:
@@ -250,13 +249,13 @@ class _Packing:
         self.spare += self.bytes[placed.option] - self.least[table]
 
     def _excess(self) -> float:
-        """Return the bytes that found no room; fewer if what is free is free together."""
+        """Return the bytes that found no room; fewer if free bytes are on one rank."""
         free = self.ranks.free
         together = float(free @ free) / self.capacity
         return sum(self.least[table] for table in self.missing) - TOGETHER * together
 
     def _place_missing(self, strength: int, size: Size) -> None:
-        """Place missing tables, the largest first; those that the user has placed before others."""
+        """Place missing tables, the largest first; those with given ranks before others."""
         self.missing.sort(key=lambda table: (not self.given[table], -size(table)))
         self.missing = [each for each in self.missing if not self._place(each, strength)]
 
@@ -270,17 +269,17 @@ class _Packing:
         return False
 
     def _affords(self, table: int, option: int) -> bool:
-        """Return whether memory is left in all for an option that takes more than the least."""
+        """Return whether enough memory is left in all for an option larger than the smallest."""
         return self.bytes[option] - self.least[table] <= self.spare + 1
 
     def _sizes_drawn(self) -> Size:
-        """Return what missing tables are ordered by: mostly their size, else more or less that."""
+        """Return drawn sizes by which missing tables are ordered: mostly near their bytes."""
         least = self.rng.choice((1.0, 1.0, 1.0, 0.5, 0.0))
         drawn = {each: self.largest[each] * self.rng.uniform(least, 1.0) for each in self.missing}
         return drawn.__getitem__
 
     def _ruin(self) -> list[PackedTable | None]:
-        """Take tables away from a few ranks; return where all were."""
+        """Remove tables from a few ranks, and return the places of all before."""
         before = list(self.ranks.at)
         if self.rng.random() < 0.5:
             self._make_room()
@@ -298,7 +297,7 @@ class _Packing:
         return before
 
     def _movable(self, ranks: Sequence[int]) -> list[int]:
-        """Return tables that have blocks on some ranks; few of those that lie on many."""
+        """Return tables with blocks on some ranks; few of those that lie on many."""
         tables = sorted(set().union(*(self.ranks.tables_on[rank] for rank in ranks)))
         return [
             table
@@ -307,7 +306,7 @@ class _Packing:
         ]
 
     def _make_room(self) -> None:
-        """Take from some ranks what a missing table needs there, and put it there."""
+        """Remove tables from some ranks until a missing one fits, and put it there."""
         table, ranks = self.rng.choice(self.missing), self.ranks
         option = self.orders[self.rng.randrange(len(SPLITTING))][table][0]
         blocks = ranks.blocks(option)
@@ -333,7 +332,7 @@ class _Packing:
             self.missing.remove(table)
 
     def _places_drawn(self, blocks: Blocks) -> Places:
-        """Draw where blocks could be, rather where much is free."""
+        """Return drawn places for blocks, preferring those with much free."""
         number = self.ranks.num_ranks // blocks.width
         free = self.ranks.free.reshape(number, -1).sum(axis=1).tolist()
         some, even = list(range(number)), self.rng.random() < 0.5
@@ -347,7 +346,7 @@ class _Packing:
 def _orders(ground: Groundwork, allowed: Mask) -> list[list[list[int]]]:
     """Return the options of every table from the best to the worst, for every strength.
 
-    Only those that are best for some.
+    Only those that are best for some strength.
     """
     arrays = ground.arrays
     uneven = arrays.over_shards(arrays.held[0] ** 2) / ground.capacity

@@ -1,4 +1,4 @@
-"""Placing all tables, one after the other or else packed: what all greedies share."""
+"""Placing all tables one after the other, or else packed, for all greedies."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -24,10 +24,10 @@ Score: TypeAlias = Callable[[EmbeddingTable], float]
 def place_tables(
     problem: ShardingProblem, score: Score, order: Order, *, sort: bool = True
 ) -> ShardingPlan:
-    """Place every table whole where possible, on the first rank of ``order`` that has room.
+    """Return a plan with tables whole where possible, each on the first rank with room.
 
-    A table that fits on no rank whole, or must not be whole, is split: into as few shards as
-    fit, columns before rows, HBM before host memory.
+    A table that fits on no rank whole, or must not be whole, is split: into as few shards as fit,
+    columns before rows, HBM before host memory.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def place_tables(
 def place_or_pack(
     problem: ShardingProblem, indices: Sequence[int], candidates: Candidates, order: Order
 ) -> ShardingPlan:
-    """Place tables as ``place`` does; where that finds no room, pack them by size alone.
+    """Return a plan of tables placed as by ``place``; if there is no room, packed by size alone.
 
     Raises
     ------

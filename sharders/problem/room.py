@@ -78,7 +78,7 @@ def _check_hosts(ground: Groundwork) -> None:
 
 
 def _check_sum(ground: Groundwork, sizes: Array, room: Bytes, place: Place, message: str) -> None:
-    """Raise InfeasibleError where the least that options take in all is more than there is."""
+    """Raise InfeasibleError if the smallest options take more in all than there is."""
     needed = float(_least_of_fitting(ground, sizes).sum())
     if needed > room * (1 + ROUNDING):
         taken, left = size_texts(needed, room)
@@ -93,7 +93,7 @@ def fits_alone(ground: Groundwork) -> Mask:
 
 
 def _least_fitting(ground: Groundwork) -> list[float]:
-    """Return the least that each table takes in all, by options whose shards all fit on a rank."""
+    """Return the least bytes of each table in all, over options whose shards all fit on a rank."""
     least: list[float] = _least_of_fitting(ground, ground.arrays.total_bytes).tolist()
     for table, size in zip(ground.workload.tables, least, strict=True):
         if size == np.inf:
@@ -124,14 +124,14 @@ def _no_shard_fits(ground: Groundwork, table: EmbeddingTable) -> InfeasibleError
 
 
 def _least_of_fitting(ground: Groundwork, sizes: Array) -> Array:
-    """Return the least of every table's sizes, of options whose shards all fit on a rank."""
+    """Return the smallest of every table's sizes, over options whose shards all fit on a rank."""
     fitting = np.where(fits_alone(ground), sizes, np.inf)
     least: Array = np.minimum.reduceat(fitting, ground.arrays.begins[:-1])
     return least
 
 
 def _check_large_shards(ground: Groundwork) -> None:
-    """Raise InfeasibleError where large shards need more ranks than there are.
+    """Raise InfeasibleError if large shards need more ranks than there are.
 
     Beside a shard of more than 1 - a of a rank there is no room for one of a or more. So it counts
     as a whole rank, and what is smaller than a as nothing (Martello and Toth, 1990, their bound L2
@@ -155,9 +155,9 @@ def _check_large_shards(ground: Groundwork) -> None:
 
 
 def _check_ranks(ground: Groundwork) -> None:
-    """Raise InfeasibleError where a rank has no room for what can be nowhere else.
+    """Raise InfeasibleError if a rank has no room for shards that must be on it.
 
-    Those are shards of tables that the user has put on it, or that have one on every rank.
+    Those are of tables with given ranks, or of options that have one on every rank.
     """
     arrays, rooms = ground.arrays, np.array(ground.rooms)
     fits = fits_alone(ground)
@@ -180,9 +180,9 @@ def _check_ranks(ground: Groundwork) -> None:
 
 
 def _held_by(ground: Groundwork, index: int, number: int) -> NDArray[np.float64]:
-    """Return what an option takes on each rank, of those that take something of all or given ones.
+    """Return the bytes of an option on each rank, if it uses all ranks or given ones.
 
-    Where blocks or nodes could change places, that is the smallest shard.
+    Where blocks or nodes could change places, it is the smallest shard.
     """
     table, option = ground.workload.tables[index], ground.arrays.flat[number]
     sizes = [size.total for size in ground.option_bytes(table, option)]
@@ -196,10 +196,10 @@ def _held_by(ground: Groundwork, index: int, number: int) -> NDArray[np.float64]
 def no_room(
     ground: Groundwork, table: EmbeddingTable, free: float, host_free: float | None = None
 ) -> InfeasibleError:
-    """Return the error for a table that fits nowhere, with so many bytes free where it may be.
+    """Return the error for a table that fits nowhere, with the bytes free where it may be.
 
-    ``host_free``: and so many on one host; None: by HBM alone, it fits nowhere even without the
-    others.
+    ``host_free`` are the bytes free on one host; None: by HBM alone, it fits nowhere even without
+    the others.
     """
     workload, topology = ground.workload, ground.topology
     where = f"one {topology.hardware.device.unit}"
@@ -226,7 +226,7 @@ def _exceed_all(ground: Groundwork) -> bool:
 
 
 def _host_text(ground: Groundwork, table: EmbeddingTable, free: float) -> str:
-    """Return what a table needs of host memory, where any of its options is there; else nothing."""
+    """Return the host memory that a table needs, as text; empty if no option of it is there."""
     arrays, index = ground.arrays, ground.arrays.index_of[table.name]
     sizes = arrays.host_bytes[slice(*arrays.begins[index : index + 2])]
     if not sizes.any():

@@ -1,4 +1,4 @@
-"""What a sharder is given, what it gives back, and the protocol it follows."""
+"""The protocol of sharders: the problem given, and the result returned."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ IMPROVED = 1e-6
 
 
 class SearchObjective(Protocol):
-    """What is minimised."""
+    """An objective to minimise."""
 
     def step_time(self, plan: ShardingPlan) -> Seconds:
         """Return the predicted time of a training step under a valid plan."""
@@ -28,9 +28,9 @@ class SearchObjective(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ShardingProblem:
-    """A workload to shard over a topology, what to minimise, and plans that are known.
+    """A workload to shard over a topology, the objective, and plans that are known.
 
-    ``dataclasses.replace`` changes what is known or minimised; the groundwork stays the same one.
+    ``dataclasses.replace`` changes known plans or the objective; the groundwork stays the same one.
     """
 
     groundwork: Groundwork
@@ -48,7 +48,7 @@ class ShardingProblem:
         *,
         objective: SearchObjective | None = None,
     ) -> "ShardingProblem":
-        """Return the problem in which the predicted step, or an objective, is minimised."""
+        """Return the problem of minimising the predicted step, or another objective."""
         objective = objective or Objective(workload, topology)
         return cls(groundwork=Groundwork(workload, topology), objective=objective, known=known)
 
@@ -69,7 +69,7 @@ class ShardingProblem:
 
     @property
     def num_options(self) -> int:
-        """Options of all tables together."""
+        """Number of options of all tables together."""
         return self.groundwork.num_options
 
     @property
@@ -93,11 +93,11 @@ class ShardingProblem:
         return self.groundwork.host_capacity
 
     def known_times(self) -> list[tuple[Seconds, ShardingPlan]]:
-        """Return the plans found already, each with its step time."""
+        """Return the known plans, each after its step time."""
         return [(self.objective.step_time(plan), plan) for plan in self.known]
 
     def best_known(self) -> "SearchResult | None":
-        """Return the best plan found already, for want of time to find a better one."""
+        """Return the best known plan as a result; None: there is none."""
         if not self.known:
             return None
         times = self.known_times()
@@ -117,15 +117,15 @@ class SearchStatus(StrEnum):
     LIMIT = "limit"
     """The budget ran out."""
     GIVEN = "given"
-    """It was not searched for here: a baseline's plan."""
+    """It was not searched for: a baseline's plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where a search stands."""
+    """The state of a search."""
 
     evaluated: int
-    """Plans looked at."""
+    """Number of plans looked at."""
     best: Seconds
     bound: Seconds | None = None
 
@@ -144,13 +144,13 @@ def _ignore(progress: Progress) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How long a search may go on; clocks and interrupts belong to the caller."""
+    """How long a search may go on; the caller has clocks and interrupts."""
 
     max_evaluations: int | None = None
     should_stop: Callable[[], bool] = _never
-    """Asked between plans; once true, a sharder returns the best plan it has."""
+    """Called between plans; once it returns true, a sharder returns its best plan."""
     time_left: Callable[[], Seconds] = _forever
-    """For solvers that cannot be asked to stop, only told how long to run."""
+    """Returns the seconds left, for solvers that cannot be asked to stop."""
     report: Callable[[Progress], None] = _ignore
 
     def left(self, evaluated: int, most: int) -> int:
@@ -167,16 +167,16 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """How far a sharder got with an objective of its own, which is not the step time."""
+    """Value and bound of an objective of the sharder's own, which is not the step time."""
 
     value: Seconds
-    """What its solution has."""
+    """Value of its solution."""
     bound: Seconds | None
-    """No plan has a smaller value; None: not known."""
+    """Lower bound of the value of all plans; None: not known."""
 
     @property
     def gap(self) -> float | None:
-        """What the value may be above the least one, as a share of it."""
+        """The share by which the value may be above the smallest one; None: not known."""
         if self.bound is None or self.value <= 0:
             return None
         return max(0.0, 1 - self.bound / self.value)
@@ -191,13 +191,13 @@ class SearchResult:
     """By the problem's objective."""
     status: SearchStatus
     bound: Seconds | None = None
-    """No valid plan is faster than this, under the objective; None: not known."""
+    """Lower bound of the objective of all valid plans; None: not known."""
     evaluated: int = 1
-    """Plans looked at."""
+    """Number of plans looked at."""
     proof: Proof | None = None
-    """What a sharder proved that minimises something else than the step."""
+    """Proof of a sharder that minimises something else than the step."""
     others: tuple[ShardingPlan, ...] = ()
-    """Slower plans that differ from the best one: a search may end lower that starts from them."""
+    """Slower plans that differ from the best one: a search from them may end lower."""
 
 
 class Sharder(Protocol):

@@ -1,6 +1,6 @@
-"""How TorchRec's planner is asked: the memory it is told of, and tables that have fixed ranks.
+"""Attempts of TorchRec's planner, with different memory, and tables that have given ranks.
 
-The same for the planner itself (``planner.torchrec.sharder``) and its port.
+They are the same for the planner itself (``planner.torchrec.sharder``) and its port.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ from sharders.problem.sharding_problem import (
 )
 
 MEMORY_SHARES = (1.0, 0.9, 0.75, 1.15, 1.4)
-"""How much of the memory TorchRec is told of, tried in this order: it counts a shard's bytes in
-another way than ``costmodel.memory``: its plan may not fit, or a plan that fits be refused."""
+"""Shares of the memory that TorchRec is given, in this order: it counts a shard's bytes in another
+way than ``costmodel.memory``, so that its plan may not fit, or a plan that fits be refused."""
 
 
 @dataclass(slots=True)
@@ -30,14 +30,14 @@ class Counter:
 
     budget: Budget
     reserve: int = len(MEMORY_SHARES) - 1
-    """Attempts still to come, one proposal of the budget kept for each."""
+    """Number of attempts to come, one proposal of the budget being kept for each."""
     proposed: int = 0
     spent: bool = False
     fresh: bool = True
-    """Whether this attempt may propose whatever the budget: it has proposed nothing yet."""
+    """Whether this attempt has proposed nothing yet, and may do so whatever the budget."""
 
     def may_propose(self) -> bool:
-        """Count one more proposal, if there may be one."""
+        """Return whether one more proposal may be made, and count it."""
         if self.budget.spent(self.proposed + self.reserve) and not self.fresh:
             self.spent = True
             return False
@@ -48,14 +48,14 @@ class Counter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What a planner is told that a rank has, in whole bytes."""
+    """Memory of a rank that a planner is given, in whole bytes."""
 
     hbm: int
     host: int
 
     @classmethod
     def of(cls, problem: ShardingProblem, share: float) -> "Memory":
-        """Return a share of what the fullest rank has for tables, and its part of the host's."""
+        """Return a share of the fullest rank's memory for tables, and of its part of the host's."""
         return cls(
             hbm=int(min(problem.rooms) * share),
             host=int(problem.host_capacity / problem.topology.local_world_size),
@@ -122,9 +122,9 @@ def _first_plan(
 
 
 def with_fixed_tables(problem: ShardingProblem, plan: ShardingPlan) -> ShardingPlan:
-    """Return the plan with tables where the user wants them, by the same type if it may be.
+    """Return the plan with tables on their given ranks, of the same type if it may be.
 
-    TorchRec's planner cannot be told of ranks.
+    TorchRec's planner cannot be given ranks.
     """
     return make_plan(
         problem.topology,

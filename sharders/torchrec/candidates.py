@@ -1,4 +1,4 @@
-"""The different candidates of all tables by number, and arrays of what they take in all."""
+"""Candidates of all tables by number, with arrays of their costs and memory."""
 
 from typing import TypeAlias
 
@@ -11,7 +11,7 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 
 
 class Candidates:
-    """Candidates, numbered; tables with the same ones share numbers."""
+    """Numbered candidates; tables with the same ones share numbers."""
 
     def __init__(self, space: SearchSpace) -> None:
         numbers: dict[int, int] = {}
@@ -24,8 +24,8 @@ class Candidates:
         """Numbers of every table's candidates, in the order in which they are offered."""
         storages = [each.total_storage for each in self.found]
         self.load = np.array([each.perf.total * each.num_shards for each in self.found])
-        """What all shards of a candidate cost together,"""
+        """Cost of all shards of each candidate together."""
         self.hbm = np.array([each.hbm for each in storages], dtype=np.int64)
-        """and take in HBM"""
+        """Bytes in HBM of all shards of each."""
         self.host = np.array([each.host for each in storages], dtype=np.int64)
-        """and in host memory."""
+        """Bytes in host memory of all shards of each."""

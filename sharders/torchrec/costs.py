@@ -20,20 +20,20 @@ from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Pooling, Workload
 
 HBM_BANDWIDTH = 897 * 1024 * 1024 * 1024 / 1000
-"""As constants.py has it, whatever the machine; bytes per millisecond, as all of these."""
+"""Bytes per millisecond, as in constants.py for any machine."""
 HOST_LINK_BANDWIDTH = 32 * 1024 * 1024 * 1024 / 1000
 INTRA_NODE_BANDWIDTH = 600 * 1024 * 1024 * 1024 / 1000
 CROSS_NODE_BANDWIDTH = 12.5 * 1024 * 1024 * 1024 / 1000
 CACHED_SHARE = 0.2
-"""``UVM_CACHING_RATIO``: what a cache is taken to hold where nobody says it."""
+"""``UVM_CACHING_RATIO``: share of rows cached if none is given."""
 BACKWARD_FACTOR = 2
-"""``BWD_COMPUTE_MULTIPLIER``: a backward takes as many forwards."""
+"""``BWD_COMPUTE_MULTIPLIER``: a backward takes as many times as long as a forward."""
 WEIGHTED_FACTOR = 1.1
-"""``WEIGHTED_KERNEL_MULTIPLIER``: the gradients of weights take as many forwards more."""
+"""``WEIGHTED_KERNEL_MULTIPLIER``: gradients of weights take as many times as long as a forward."""
 COPY_FACTOR = 2.455
-"""``BATCHED_COPY_PERF_FACTOR``: of the gathered gradients of row shards."""
+"""``BATCHED_COPY_PERF_FACTOR``: factor on the gathered gradients of row shards."""
 REPLICA_FACTOR = 9.22
-"""``DP_ELEMENTWISE_KERNELS_PERF_FACTOR``: the optimizer reads and writes a replica so often."""
+"""``DP_ELEMENTWISE_KERNELS_PERF_FACTOR``: times the optimizer reads or writes a replica."""
 _FULL_BLOCK, _HALF_BLOCK, _LEAST_COLUMNS = 128, 64, 32
 _HALF_PENALTY, _QUARTER_PENALTY = 1.15, 1.75
 _ID_BYTES = 8
@@ -52,31 +52,34 @@ _ROW_TYPES = (ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE, ShardingType.G
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankCounts:
-    """How many ranks there are, and how many on a host."""
+    """Number of ranks in all, and on a host."""
 
     world_size: int
     local_world_size: int
 
     def rows_over(self, kind: ShardingType) -> int:
-        """Return over how many ranks a type spreads a table's rows, hence its ids."""
+        """Return the number of ranks that a type spreads a table's rows, and ids, over."""
         if kind is ShardingType.ROW_WISE:
             return self.world_size
         return self.local_world_size if kind in _ROW_TYPES else 1
 
     def batches(self, kind: ShardingType) -> int:
-        """Return how many ranks' batches a shard is read by."""
+        """Return the number of ranks whose batches read a shard."""
         return 1 if kind is ShardingType.DATA_PARALLEL else self.world_size
 
     @property
     def bandwidth(self) -> float:
-        """What a collective of all ranks has; all-reduces have another one."""
+        """Bandwidth of a collective of all ranks, in bytes per millisecond.
+
+        All-reduces have another one.
+        """
         one_host = self.world_size <= self.local_world_size
         return INTRA_NODE_BANDWIDTH if one_host else CROSS_NODE_BANDWIDTH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenTable:
-    """What the estimators see of a table, and of how one rank's batch reads it."""
+    """Properties of a table, and of one rank's reads of it, that the estimators use."""
 
     num_embeddings: int
     embedding_dim: int
@@ -92,7 +95,7 @@ class SeenTable:
 
     @classmethod
     def of(cls, table: EmbeddingTable, workload: Workload) -> "SeenTable":
-        """Return what TorchRec is told of a table by its parameter and its constraints."""
+        """Return the properties that TorchRec knows of a table by its parameter and constraints."""
         length, poolings = table.pooling_factor / table.num_bags, table.bags_per_sample
         samples, features = workload.local_batch_size, range(table.num_features)
         ids: float = sum(length * poolings * samples for _ in features)
@@ -119,13 +122,13 @@ class SeenTable:
         return self.ids / ranks.rows_over(kind) * ranks.batches(kind)
 
     def output_bytes(self, kind: ShardingType, num_columns: int, ranks: RankCounts) -> float:
-        """Return the bytes of embeddings that a shard makes."""
+        """Return the bytes of embeddings that a shard outputs."""
         outputs = self.outputs if self.pooled else self.ids / ranks.rows_over(kind)
         return outputs * ranks.batches(kind) * num_columns * self.element_bytes
 
 
 class Perf(NamedTuple):
-    """Milliseconds of a shard; prefetching, which needs statistics of a cache, is none."""
+    """Milliseconds of a shard; prefetching, which needs statistics of a cache, is 0."""
 
     forward: float
     forward_exchange: float
@@ -134,11 +137,11 @@ class Perf(NamedTuple):
 
     @property
     def total(self) -> float:
-        """All of them, in the order of ``Perf.total`` of types.py."""
+        """The sum of all, in the order of ``Perf.total`` of types.py."""
         return self.forward + self.backward + self.forward_exchange + self.backward_exchange
 
     def plus(self, other: "Perf") -> "Perf":
-        """Add up, component by component."""
+        """Return the sum of both, component by component."""
         return Perf(
             self.forward + other.forward,
             self.forward_exchange + other.forward_exchange,
@@ -150,7 +153,7 @@ class Perf(NamedTuple):
 def shard_perf(
     seen: SeenTable, kind: ShardingType, kernel: ComputeKernel, columns: int, ranks: RankCounts
 ) -> Perf:
-    """Return what a shard of so many columns takes in a step, whatever its rows.
+    """Return the milliseconds of a shard of so many columns in a step, for any rows.
 
     The bytes of ids, rows and outputs over the kernel's bandwidth, and the outputs and their
     gradients over the network's; shards of whole rows narrower than 128 columns pay a penalty.
@@ -183,7 +186,7 @@ def _block_penalty(columns: int) -> float:
 def _exchanges(
     seen: SeenTable, kind: ShardingType, columns: int, outputs: float, ranks: RankCounts
 ) -> tuple[float, float]:
-    """Return the times of the collectives, forward and backward."""
+    """Return the milliseconds of the collectives, forward and backward."""
     if kind is ShardingType.DATA_PARALLEL:
         return 0.0, _all_reduce(seen.weight_bytes, ranks)
     if kind not in {ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD}:
@@ -197,7 +200,7 @@ def _exchanges(
 
 
 def _all_reduce(table_bytes: int, ranks: RankCounts) -> float:
-    """Return the time of a replica's gradients, one network card per rank."""
+    """Return the milliseconds of a replica's all-reduce, with one network card per rank."""
     hosts = min(ranks.world_size / ranks.local_world_size, 2)
     bandwidth = CROSS_NODE_BANDWIDTH * ranks.local_world_size
     time = table_bytes * (2 * hosts - 1) / hosts / bandwidth
@@ -205,7 +208,7 @@ def _all_reduce(table_bytes: int, ranks: RankCounts) -> float:
 
 
 class Storage(NamedTuple):
-    """Bytes that TorchRec takes a shard to need."""
+    """Bytes of a shard as TorchRec estimates them."""
 
     hbm: int
     host: int

@@ -1,4 +1,4 @@
-"""Placing one combination of candidates as TorchRec does, and how it rates the plan.
+"""Placing one combination of candidates as TorchRec does, and its rating of the plan.
 
 Uniform shards come first, in the order of the tables; the others by decreasing storage, each shard
 on the rank with the least cost so far that has room. Costs of a rank are summed component by
@@ -27,7 +27,7 @@ from sharders.torchrec.costs import Perf, RankCounts
 from sharders.torchrec.search_space import Candidate
 
 _ROUNDING = 1e-9
-"""A rank's cost, summed in another order, may differ from the rating's by this share."""
+"""Share by which a rank's cost, summed in another order, may differ from the rating's."""
 
 
 class Partitioner:
@@ -36,15 +36,15 @@ class Partitioner:
     def __init__(self, candidates: Candidates, ranks: RankCounts, memory: Memory) -> None:
         self._candidates, self._ranks, self._memory = candidates, ranks, memory
         self.places: dict[int, Sequence[int]] = {}
-        """By table: the rank of every column block that there is a choice for; the first one of its
-        host where rows are split."""
+        """By table, the rank of every column block that has a choice; the first one of its host if
+        rows are split."""
         self.tries = 0
-        """Combinations that were placed, or tried to be."""
+        """Number of combinations placed, successfully or not."""
 
     def rating(self, chosen: Integers, best: float) -> float:
-        """Return the cost of the slowest rank, or infinity where it cannot be less than the best.
+        """Return the cost of the slowest rank.
 
-        Also where a shard finds no room.
+        Infinite if it is above ``best`` or there is no room.
         """
         candidates, limit = self._candidates, best * (1 + _ROUNDING)
         num_ranks = self._ranks.world_size
@@ -59,7 +59,7 @@ class Partitioner:
         return self._rating(chosen) if placed else inf
 
     def _placed(self, tables: Sequence[Candidate], order: Iterable[int], limit: float) -> bool:
-        """Place every table's candidate; return whether there was room."""
+        """Place every table's candidate, and return whether there was room."""
         self.places = {}
         on_all = [each for each in tables if each.option.sharding_type.everywhere]
         loads = FilledRanks.uniform(on_all, self._ranks, self._memory)
@@ -97,20 +97,20 @@ class Partitioner:
 
 
 class FilledRanks:
-    """What ranks cost so far, and the memory that they have left."""
+    """Costs of ranks so far, and the memory that they have left."""
 
     def __init__(self, ranks: RankCounts, perf: Perf, hbm: list[int], host: list[int]) -> None:
         self._local, self._num_ranks = ranks.local_world_size, ranks.world_size
         self._hbm, self._host = hbm, host
         self._perfs = [perf] * self._num_ranks
-        """By component;"""
+        """Cost of each rank by component."""
         self._costs = [perf.total] * self._num_ranks
-        """and in all,"""
+        """Total cost of each rank."""
         self._host_costs = [0.0] * (self._num_ranks // self._local)
         """of all ranks of a host, and which of these are to be added up again."""
         self._changed_hosts = set(range(len(self._host_costs)))
         self.slowest = perf.total
-        """Cost of a rank that costs most."""
+        """Cost of the costliest rank."""
         self._heap = [self._entry(rank) for rank in range(self._num_ranks)]
         heapq.heapify(self._heap)
 
@@ -118,7 +118,7 @@ class FilledRanks:
     def uniform(
         cls, tables: Sequence[Candidate], ranks: RankCounts, memory: Memory
     ) -> "FilledRanks | None":
-        """Return the loads of tables that have a shard on every rank; None: they have no room."""
+        """Return ranks filled with tables that have a shard on each; None: they have no room."""
         num_ranks = ranks.world_size
         perf = Perf(0.0, 0.0, 0.0, 0.0)
         # where the bytes of a rank differ from those of the rank before it
@@ -136,9 +136,9 @@ class FilledRanks:
         return None if min(hbm) < 0 or min(host) < 0 else cls(ranks, perf, hbm, host)
 
     def on_ranks(self, candidate: Candidate) -> Sequence[int] | None:
-        """Put every block on the rank that costs least and has room; return these ranks.
+        """Put every block on the cheapest rank with room, and return the ranks; None: no room.
 
-        Of ranks that cost the same the first ones of hosts come first. None: there is no room.
+        Of ranks that cost the same the first ones of hosts come first.
         """
         heap, costs, places = self._heap, self._costs, []
         ((hbm, host), _) = candidate.storages[0]
@@ -162,7 +162,7 @@ class FilledRanks:
         return places
 
     def on_host(self, candidate: Candidate) -> Sequence[int] | None:
-        """Put a table on the host that costs least of those that have room; return where."""
+        """Put a table on the cheapest host with room, and return its ranks; None: no room."""
         split = candidate.option.sharding_type.splits_rows
         total = candidate.total_storage
         for first in self._hosts():
@@ -179,9 +179,10 @@ class FilledRanks:
         return None
 
     def on_hosts(self, candidate: Candidate) -> Sequence[int] | None:
-        """Put every block on a host of its own, neighbours by their cost; return where.
+        """Put every block on a host of its own, and return the ranks; None: no room.
 
-        Where there are more blocks than hosts, hosts have several in turn.
+        Neighbouring hosts are taken by their cost. If there are more blocks than hosts, hosts have
+        several in turn.
         """
         hosts, blocks = self._hosts(), candidate.num_blocks
         ranks = range(self._num_ranks)
@@ -205,7 +206,7 @@ class FilledRanks:
         return hosts
 
     def _columns(self, candidate: Candidate, ranks: range) -> Sequence[int] | None:
-        """Put every block on that of some ranks that costs least and has room."""
+        """Put every block on the cheapest of some ranks that has room."""
         ((hbm, host), _) = candidate.storages[0]
         places = []
         for _ in range(candidate.num_blocks):
@@ -217,7 +218,10 @@ class FilledRanks:
         return places
 
     def _hosts(self) -> list[int]:
-        """Return the first ranks of hosts by what their ranks cost; of equals the first first."""
+        """Return the first ranks of hosts by the cost of their ranks.
+
+        Of equal ones the first first.
+        """
         for host in self._changed_hosts:
             first = host * self._local
             self._host_costs[host] = reduce(add, self._costs[first : first + self._local])
@@ -238,7 +242,7 @@ class FilledRanks:
         return self._costs[rank], rank % self._local, rank
 
     def _changed(self, ranks: Iterable[int]) -> None:
-        """Have ranks that were filled apart from the others compete with these again."""
+        """Bring the order of ranks up to date after ranks were filled."""
         for rank in ranks:
             heapq.heappush(self._heap, self._entry(rank))
 

@@ -1,4 +1,4 @@
-"""TorchRec's planner, ported, as a sharder: the plan that it makes, which our simulator times."""
+"""TorchRec's planner, ported, as a sharder: it makes the plan, and our simulator times it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from sharders.torchrec.proposers import proposals
 from sharders.torchrec.search_space import SearchSpace, search_space
 
 _UNRATED = float((1 << 63) - 1)
-"""``MAX_SIZE`` of constants.py: a plan is to be rated less."""
+"""``MAX_SIZE`` of constants.py: only plans rated below are plans."""
 NO_PLAN = "no combination of options that it tried has room"
 _MOST_TRIES = 8
-"""Combinations that are placed for a first plan, whatever the budget: some 2 s at 5,000 tables on
+"""Number of combinations placed for a first plan, whatever the budget: some 2 s at 5,000 tables on
 1,024 GPUs."""
 
 
@@ -32,7 +32,7 @@ class TorchRecPort:
     """
 
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
-        """Propose until there is nothing left, or the budget is spent."""
+        """Return the best rated plan when nothing is left to propose, or the budget is spent."""
         del rng
         space = search_space(problem)
         candidates = Candidates(space)
@@ -47,15 +47,15 @@ class TorchRecPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """A combination of candidates, by table, and where it was placed."""
+    """A combination of candidates, by table, and its places."""
 
     chosen: Integers
     places: Mapping[int, Sequence[int]]
-    """Where the column blocks are, of tables that there is a choice for."""
+    """Places of the column blocks, of tables that have a choice."""
 
 
 def _best(candidates: Candidates, partitioner: Partitioner, counter: Counter) -> _Found | None:
-    """Return the first of the combinations that are rated best; None: none has room."""
+    """Return the first of the best rated combinations; None: none has room."""
     best, found = _UNRATED, None
     for chosen in proposals(candidates):
         if not counter.may_propose():
@@ -70,7 +70,7 @@ def _best(candidates: Candidates, partitioner: Partitioner, counter: Counter) ->
 def _plan(
     problem: ShardingProblem, space: SearchSpace, candidates: Candidates, found: _Found
 ) -> ShardingPlan:
-    """Return the plan in our terms, tables in the workload's order."""
+    """Return a combination as our plan, tables in the workload's order."""
     shardings: dict[str, TableSharding] = {}
     for index, (table, number) in enumerate(zip(space.tables, found.chosen, strict=True)):
         option, places = candidates.found[number].option, found.places.get(index, ())

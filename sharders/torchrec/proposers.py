@@ -1,11 +1,11 @@
-"""Which combinations of candidates TorchRec tries, in which order: its four default proposers.
+"""The combinations of candidates that TorchRec tries, in order: its four default proposers.
 
 References
 ----------
 torchrec 1.9.2, distributed/planner/planners.py (``EmbeddingShardingPlanner``, which they are) and
 proposers.py: ``GridSearchProposer``, ``GreedyProposer`` with ``use_depth`` and without,
-``UniformProposer``. What one proposes another has tried is partitioned there once; to try it again
-changes nothing.
+``UniformProposer``. A combination that another proposer has tried is not partitioned again, which
+would change nothing.
 
 """
 
@@ -20,11 +20,11 @@ from costmodel.domain.plan import ShardingType
 from sharders.torchrec.candidates import Candidates, Integers
 
 MOST_COMBINATIONS = 10_000
-"""``MAX_PROPOSALS``: all combinations are tried only where there are no more."""
+"""``MAX_PROPOSALS``: all combinations are tried only if there are no more."""
 
 
 def proposals(candidates: Candidates) -> Iterator[Integers]:
-    """Yield the number of every table's candidate, in an array that is used again."""
+    """Yield combinations: the number of every table's candidate, in an array that is reused."""
     by_slowest = _sorted(candidates, lambda number: candidates.found[number].perf.total)
     yield from _grid(by_slowest)
     yield from _greedy(candidates, by_slowest)
@@ -33,7 +33,7 @@ def proposals(candidates: Candidates) -> Iterator[Integers]:
 
 
 def _summed(candidates: Candidates) -> Callable[[int], float]:
-    """Return the cost of all of a candidate's shards, added as TorchRec does."""
+    """Return a function: the cost of all of a candidate's shards, added as TorchRec does."""
 
     def total(number: int) -> float:
         candidate = candidates.found[number]
@@ -43,7 +43,10 @@ def _summed(candidates: Candidates) -> Callable[[int], float]:
 
 
 def _sorted(candidates: Candidates, score: Callable[[int], float]) -> Sequence[Sequence[int]]:
-    """Return every table's candidates by their score; of equals that first which was offered."""
+    """Return every table's candidates by score.
+
+    Equal ones in the order in which they were offered.
+    """
     scores = [score(number) for number in range(len(candidates.found))]
     return [sorted(numbers, key=scores.__getitem__) for numbers in candidates.of_table]
 
@@ -56,9 +59,10 @@ def _grid(tables: Sequence[Sequence[int]]) -> Iterator[Integers]:
 
 
 def _greedy(candidates: Candidates, tables: Sequence[Sequence[int]]) -> Iterator[Integers]:
-    """Yield the first candidates of all tables; then the table that takes most goes on by one.
+    """Yield the first candidates of all tables, then with the largest table's next one, and on.
 
-    That is the largest shard's HBM, all shards', and the same of host memory; of equals the first.
+    The largest is by HBM of its largest shard, of all shards, then by host memory likewise; of
+    equal ones the first.
     """
     takes = [
         (largest.hbm, whole.hbm, largest.host, whole.host)
@@ -85,7 +89,7 @@ def _greedy(candidates: Candidates, tables: Sequence[Sequence[int]]) -> Iterator
 
 
 def _uniform(candidates: Candidates, tables: Sequence[Sequence[int]]) -> Iterator[Integers]:
-    """Yield the best candidates of one sharding type, for each that all tables have."""
+    """Yield the best candidates of one sharding type, for each type that all tables have."""
     kinds = [each.option.sharding_type for each in candidates.found]
     offered = dict.fromkeys(kinds[number] for table in candidates.of_table for number in table)
     for kind in offered:

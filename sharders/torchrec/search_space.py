@@ -1,4 +1,4 @@
-"""The options that TorchRec's enumerator offers for a workload's tables, and what they cost.
+"""The options that TorchRec's enumerator offers for a workload's tables, with their costs.
 
 References
 ----------
@@ -18,7 +18,7 @@ from sharders.problem.sharding_problem import ShardingProblem
 from sharders.torchrec.costs import Perf, RankCounts, SeenTable, Storage, shard_perf, shard_storage
 
 MIN_COLUMNS = 128
-"""``MIN_CW_DIM`` of constants.py: how narrow column shards may be where nobody says it."""
+"""``MIN_CW_DIM`` of constants.py: narrowest column shards if no width is given."""
 _POOLED_TYPES = (
     ShardingType.DATA_PARALLEL,
     ShardingType.TABLE_WISE,
@@ -28,7 +28,7 @@ _POOLED_TYPES = (
     ShardingType.TABLE_ROW_WISE,
     ShardingType.GRID_SHARD,
 )
-"""In the order in which the sharder of ``EmbeddingBagCollection`` offers them."""
+"""Sharding types in the order in which the sharder of ``EmbeddingBagCollection`` offers them."""
 _UNPOOLED_TYPES = (
     ShardingType.DATA_PARALLEL,
     ShardingType.TABLE_WISE,
@@ -44,20 +44,20 @@ class Candidate:
 
     option: TableOption
     perf: Perf
-    """What every shard takes: they are equally wide, and rows count for nothing."""
+    """Costs of every shard: all are equally wide, and rows do not matter."""
     storages: tuple[tuple[Storage, int], ...]
-    """Bytes of the row shards of a column block, in order, and how many there are of each."""
+    """(bytes, number) of the row shards of a column block, in order."""
     num_blocks: int
-    """Column blocks, or copies."""
+    """Number of column blocks, or copies."""
 
     @property
     def num_shards(self) -> int:
-        """Shards, copies and empty ones among them."""
+        """Number of shards, including copies and empty ones."""
         return self.num_blocks * self.num_rows
 
     @property
     def num_rows(self) -> int:
-        """Row shards of a column block."""
+        """Number of row shards of a column block."""
         return sum(repeats for _, repeats in self.storages)
 
     def storage_of(self, row: int) -> Storage:
@@ -79,7 +79,7 @@ class Candidate:
 
     @property
     def largest_storage(self) -> Storage:
-        """Most that a shard has, in HBM and in host memory, not always the same shard."""
+        """Largest bytes of a shard in HBM and in host memory, maybe of different shards."""
         return Storage(
             max(each.hbm for each, _ in self.storages), max(each.host for each, _ in self.storages)
         )
@@ -95,9 +95,9 @@ class SearchSpace:
 
 
 def search_space(problem: ShardingProblem) -> SearchSpace:
-    """Return what TorchRec chooses among, of the types and kernels that a problem allows.
+    """Return the candidates of TorchRec, of the types and kernels that a problem allows.
 
-    Tables that differ in nothing that it sees share their candidates.
+    Tables that look the same to it share their candidates.
     """
     ranks = RankCounts(
         world_size=problem.topology.world_size, local_world_size=problem.topology.local_world_size
@@ -118,7 +118,7 @@ def search_space(problem: ShardingProblem) -> SearchSpace:
 
 
 def collection(table: EmbeddingTable) -> str:
-    """Return the module that a table is in: unpooled ones have one width each."""
+    """Return the name of a table's module: unpooled ones have one width each."""
     if table.pooling is Pooling.NONE:
         return f"unpooled_{table.embedding_dim}"
     return "weighted" if table.weighted else "pooled"
@@ -135,10 +135,10 @@ def in_module_order(tables: Sequence[EmbeddingTable]) -> tuple[EmbeddingTable, .
 def allowed(
     problem: ShardingProblem, table: EmbeddingTable
 ) -> tuple[tuple[ShardingType, ...], tuple[ComputeKernel, ...]]:
-    """Return the sharding types and kernels that TorchRec is told to choose among.
+    """Return the sharding types and kernels that TorchRec may choose among.
 
-    Those of the table's options; ``grid_shard`` only where the table asks for it, as by default
-    the enumerator leaves it out.
+    Those of the table's options; ``grid_shard`` only where the table asks for it, as by default the
+    enumerator leaves it out.
     """
     options = problem.options[table.name]
     kinds = dict.fromkeys(option.sharding_type for option in options)
@@ -148,12 +148,12 @@ def allowed(
 
 
 def min_partition(table: EmbeddingTable) -> int | None:
-    """Return how narrow a table's column shards may be; None: TorchRec's default."""
+    """Return the narrowest column shards of a table; None: TorchRec's default."""
     return table.min_shard_dim if table.min_shard_dim > 4 else None
 
 
 def num_column_blocks(embedding_dim: int, min_columns: int | None) -> int:
-    """Return into how many blocks columns are cut: of the narrowest width that divides them.
+    """Return the number of column blocks, of the narrowest width that divides the columns.
 
     From ``min_columns`` on, and a multiple of 4; one block where there is none.
     """
@@ -165,7 +165,7 @@ def num_column_blocks(embedding_dim: int, min_columns: int | None) -> int:
 def _offered(
     table: EmbeddingTable, kinds: Sequence[ShardingType], kernels: Sequence[ComputeKernel]
 ) -> Iterator[tuple[ShardingType, ComputeKernel]]:
-    """Yield what sharders offer of the sharding types and kernels that are allowed, in order."""
+    """Yield the allowed sharding types and kernels that sharders offer, in their order."""
     for kind in _UNPOOLED_TYPES if table.pooling is Pooling.NONE else _POOLED_TYPES:
         replicated = kind is ShardingType.DATA_PARALLEL
         for kernel in (ComputeKernel.DENSE,) if replicated else _KERNELS:
