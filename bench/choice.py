@@ -30,7 +30,7 @@ from costmodel.uncertainty.sampling import Draws
 from costmodel.uncertainty.scenarios import scenarios
 from costmodel.uncertainty.step_samples import sample_steps
 from planner.files.profiles import load_profile
-from planner.files.workload import load_workload
+from planner.files.workload_reading import load_workload
 from planner.planned.planned import Planned
 from planner.planned.verdict import kinds_text
 from planner.search.baseline import DEFAULT_BASELINE

@@ -26,7 +26,7 @@ from planner.calibration.records import Record, read_measurements
 from planner.files.json_text import dump_json
 from planner.files.plans import PlanFile, plan_from_tables, table_data
 from planner.files.profiles import load_profile
-from planner.files.workload import load_workload
+from planner.files.workload_reading import load_workload
 from planner.validation.job import Job, rank_result
 from planner.validation.judge import (
     Outcome,

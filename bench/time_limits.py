@@ -27,7 +27,7 @@ from bench.draw_workloads import WORKLOADS
 from bench.kept import parser_of, provenance, read, write
 from bench.plan_quality import LOCAL_BATCH
 from costmodel.base.units import Seconds
-from planner.files.workload import load_workload
+from planner.files.workload_reading import load_workload
 from planner.files.workload_text import dump_workload
 from planner.search.stages import LATE_SHARE, LATE_TIME
 

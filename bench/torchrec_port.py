@@ -35,7 +35,7 @@ from costmodel.domain.workload import (
     Workload,
 )
 from planner.files.profiles import load_profile
-from planner.files.workload import load_workload
+from planner.files.workload_reading import load_workload
 from planner.search.baseline import DEFAULT_BASELINE
 from planner.search.plugins import TORCHREC, load_sharder
 from sharders.problem.sharding_problem import Budget, SearchResult, ShardingProblem

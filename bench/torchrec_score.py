@@ -13,7 +13,7 @@ from torchrec.distributed.planner.types import Topology as TorchRecTopology
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable, Workload
-from planner.torchrec.plans import from_torchrec
+from planner.torchrec.plan_conversion import from_torchrec
 from planner.validation.trained_model import build_model, table_locations
 from planner.validation.trainer import AnySharder
 

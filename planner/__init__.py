@@ -56,12 +56,12 @@ if TYPE_CHECKING:
     from costmodel.step.timeline import Timeline
     from costmodel.uncertainty.step_samples import StepSamples, sample_steps
     from planner.files.profiles import load_profile, profile_names
-    from planner.files.workload import load_workload
+    from planner.files.workload_reading import load_workload
     from planner.planned.planned import Comparison, Planned
     from planner.planned.report import Confidence, RankReport, Report
     from planner.search.plugins import sharder_names
-    from planner.sweeping.points import Sweep, SweepPoint
     from planner.sweeping.sweep import sweep
+    from planner.sweeping.sweep_points import Sweep, SweepPoint
     from planner.verbs.comparing import compare
     from planner.verbs.diff import compare_plans
     from planner.verbs.explanation import Explanation, explain
@@ -127,10 +127,10 @@ _MODULES = {
     "planner.verbs.diff": ("compare_plans",),
     "planner.verbs.explanation": ("Explanation", "explain"),
     "planner.files.profiles": ("load_profile", "profile_names"),
-    "planner.files.workload": ("load_workload",),
+    "planner.files.workload_reading": ("load_workload",),
     "planner.search.plugins": ("sharder_names",),
     "planner.planned.report": ("Confidence", "RankReport", "Report"),
-    "planner.sweeping.points": ("Sweep", "SweepPoint"),
+    "planner.sweeping.sweep_points": ("Sweep", "SweepPoint"),
     "planner.sweeping.sweep": ("sweep",),
     "sharders.problem.sharding_problem": (
         "Budget",

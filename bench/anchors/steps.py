@@ -62,7 +62,7 @@ from costmodel.memory.storage import RESERVE_SHARE
 from costmodel.step.loads import PlanLoads
 from costmodel.step.program_timeline import plan_timeline
 from planner.files.profiles import load_profile
-from planner.files.workload import load_workload
+from planner.files.workload_reading import load_workload
 
 RANKS = 2
 CONFIGS: Mapping[str, str] = {

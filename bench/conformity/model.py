@@ -24,7 +24,7 @@ from torchrec.streamable import Pipelineable
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import DataType, EmbeddingTable, Pooling, Workload
 from planner.torchrec.model_reading import OPTIMIZER_CLASSES
-from planner.torchrec.plans import TableLocation
+from planner.torchrec.plan_conversion import TableLocation
 from planner.validation.trained_model import LEARNING_RATE, bag_config, table_config
 
 MODULES = ("unpooled", "pooled", "weighted")

@@ -25,7 +25,7 @@ from bench.conformity.model import build, locations, make_batch, sharders
 from bench.conformity.trained import facts
 from planner.environment.processes import end_now
 from planner.files.json_text import dump_json
-from planner.torchrec.plans import to_torchrec
+from planner.torchrec.plan_conversion import to_torchrec
 from planner.validation.trainer import pipeline_around
 
 SECONDS = 40

@@ -12,7 +12,7 @@ from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import DataType, EmbeddingTable, Pipeline, Workload
 from costmodel.memory.rank_memory import RankMemory, memory_per_rank
 from planner.files.plans import PlanFile
-from planner.files.workload import load_workload
+from planner.files.workload_reading import load_workload
 
 _WORKLOADS = Path(__file__).parent.parent / "workloads"
 MODELS: Mapping[str, str] = {

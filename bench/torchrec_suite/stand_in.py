@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 PLANNERS = "torchrec.distributed.planner.planners"
-OWN = ("planner.torchrec.other_tables", "planner.torchrec.sharder")
+OWN = ("planner.torchrec.other_tables", "planner.torchrec.torchrec_sharder")
 """Modules of ours that ask TorchRec's planner."""
 
 

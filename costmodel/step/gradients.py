@@ -8,7 +8,7 @@ from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import Pipeline
 from costmodel.step.buckets import ALONE, Accumulation
 from costmodel.step.builder import StepBuilder, Wait
-from costmodel.step.exchange import label
+from costmodel.step.exchange_operations import label
 from costmodel.step.graph import Role, Stage
 from costmodel.step.group_kernels import GroupKernels
 from costmodel.step.groups import GroupKey, KernelKey

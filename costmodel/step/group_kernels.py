@@ -7,7 +7,7 @@ from costmodel.domain.dense_layers import pooled_width, shares_bags
 from costmodel.domain.hardware import CollectiveOp, Gpu
 from costmodel.domain.workload import DataType, Pipeline, Pooling, Workload
 from costmodel.step.builder import StepBuilder, Wait
-from costmodel.step.exchange import add_collective, add_stream, label
+from costmodel.step.exchange_operations import add_collective, add_stream, label
 from costmodel.step.graph import Stage
 from costmodel.step.groups import GroupKey, joined_groups
 from costmodel.step.issue import ONE_OP, Issue

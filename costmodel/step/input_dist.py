@@ -13,7 +13,7 @@ from costmodel.domain.lengths import fullest_batch
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import Pipeline, Workload
 from costmodel.step.builder import Mark, StepBuilder, Wait
-from costmodel.step.exchange import add_collective, add_stream, label
+from costmodel.step.exchange_operations import add_collective, add_stream, label
 from costmodel.step.graph import Stage
 from costmodel.step.groups import GroupKey
 from costmodel.step.issue import (

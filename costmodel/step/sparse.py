@@ -12,7 +12,7 @@ from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import Pipeline, Workload
 from costmodel.kernels.pointwise import concat_efficiency
 from costmodel.step.builder import Mark, StepBuilder, Wait
-from costmodel.step.exchange import add_stream, label
+from costmodel.step.exchange_operations import add_stream, label
 from costmodel.step.gradients import Gradients
 from costmodel.step.graph import Role, Stage
 from costmodel.step.group_kernels import GroupKernels

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from costmodel.domain.hardware import Basis, Bound, Source
 from costmodel.domain.workload import LaunchMode, Workload
 from costmodel.step.builder import Mark, StepBuilder, Wait
-from costmodel.step.exchange import label
+from costmodel.step.exchange_operations import label
 from costmodel.step.graph import Resource, Stage
 from costmodel.step.issue import STASH, STASH_CHUNK, STASH_PIECE
 from costmodel.step.template import GroupFormulas

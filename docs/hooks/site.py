@@ -40,7 +40,7 @@ MADE_FROM = {
     "planner/files/workload_schema.py": "reference/workload.md",
     "planner/files/plan_schema.py": "reference/plan.md",
     "planner/files/profile_schema.py": "reference/profile.md",
-    "planner/torchrec/settings.py": "reference/torchrec-settings.md",
+    "planner/torchrec/setting_treatments.py": "reference/torchrec-settings.md",
 }
 """Where the generated pages come from: what pages of the repository link to instead of them."""
 IMAGES = (".png", ".svg")

@@ -1,6 +1,6 @@
 """Makes the page of TorchRec's settings from the table that the planner warns by."""
 
-from planner.torchrec.settings import SETTINGS, Treatment
+from planner.torchrec.setting_treatments import SETTINGS, Treatment
 
 _HEAD = """# TorchRec's settings
 

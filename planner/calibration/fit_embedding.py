@@ -111,7 +111,7 @@ class UvmFit:
     bandwidth: BytesPerSecond
     num_points: int
     errors: Accuracy
-    """Of forward and backward, each predicted with the other folds' bandwidth."""
+    """Errors of forward and backward, each predicted with the other folds' bandwidth."""
 
 
 def fit_lookups(records: Sequence[Record], setting: LookupSetting) -> EmbeddingFit:

@@ -176,7 +176,7 @@ class VectorFit:
 
     time: Seconds
     errors: Accuracy
-    """Of every other product, predicted from the rest, and the other way round."""
+    """Errors of every other product, predicted from the rest, and the reverse."""
 
 
 def fit_vectors(

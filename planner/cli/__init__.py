@@ -45,7 +45,7 @@ _COMMANDS = (
     "completion",
     "demo",
 )
-"""Each is the object ``command`` of the module of its name."""
+"""Each is the object ``command`` of a module named ``<name>_command``."""
 _LEAST_MEMORY = 256 * 2**20
 """Bytes of address space: with less OpenBLAS, which numpy and scipy load, may try for memory for
 ever, and hears no signal. A plan for a small model takes 200 MB, an inspection 250."""
@@ -68,7 +68,7 @@ class LazyGroup(click.Group):
         del ctx
         if cmd_name not in _COMMANDS:
             return None
-        found: click.Command = import_module(f"planner.cli.{cmd_name}").command
+        found: click.Command = import_module(f"planner.cli.{cmd_name}_command").command
         return found
 
 
@@ -189,7 +189,7 @@ def _run(arguments: list[str], endings: Endings) -> int:
     except click.ClickException as error:
         return endings.say(_usage(error), error.show)
     except PlannerError as error:
-        from planner.show.errors import error_json, render_error
+        from planner.show.error_text import error_json, render_error
 
         text = render_error(error)
         return endings.say(error_json(error), lambda: click.echo(text, err=True))

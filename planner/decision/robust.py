@@ -25,7 +25,7 @@ from planner.decision.narrow import NARROW
 from planner.environment.compiled import interpreted_modules
 from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
 from sharders.annealing.schedule import COLD, HEAT
-from sharders.engine.arrays import offered
+from sharders.engine.problem_arrays import offered
 from sharders.problem.options import places
 from sharders.problem.sharding_problem import ShardingProblem
 

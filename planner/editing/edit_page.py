@@ -2,7 +2,7 @@
 
 from planner.editing.edits import EditSession
 from planner.pages.document import STYLE, script_data
-from planner.pages.tables import text
+from planner.pages.html_tables import text
 
 
 def edit_page(session: EditSession) -> str:

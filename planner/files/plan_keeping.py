@@ -5,7 +5,7 @@ from pathlib import Path
 from costmodel.base.errors import InputError, PlannerError, Problem
 from costmodel.domain.workload import Workload
 from planner.files.plans import load_plan_file
-from planner.files.workload import load_workload
+from planner.files.workload_reading import load_workload
 
 
 def check_same_workload(path: str | Path, workload: Workload | str) -> Workload | str:

@@ -26,7 +26,7 @@ from planner.files.plan_memory import PlanMemory
 from planner.files.profiles import load_profile, profile_names
 from planner.files.source import Document, looks_like_json, parse_json, parse_yaml
 from planner.files.validator import Validator, in_order
-from planner.files.workload import workload_from_document
+from planner.files.workload_reading import workload_from_document
 from planner.files.workload_text import workload_data
 
 SCHEMA_VERSION = 1

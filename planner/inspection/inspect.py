@@ -12,7 +12,7 @@ from costmodel.inputs.distribution import InputDistribution
 from planner.environment.extras import require
 from planner.files.disk import read_text, source_name
 from planner.files.source import parse_yaml
-from planner.files.workload import parse_workload, workload_from_document
+from planner.files.workload_reading import parse_workload, workload_from_document
 from planner.files.workload_text import dump_workload_data, inputs_data
 from planner.inspection.reading import read_samples
 from planner.inspection.samples import FeatureSample, RecordedIds

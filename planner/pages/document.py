@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from planner.files.json_text import dump_json
 from planner.pages.charts import VEGA, Spec, vega_bundle
-from planner.pages.tables import text
+from planner.pages.html_tables import text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from sharders.problem.sharding_problem import Sharder
 GROUP = "planner.sharders"
 TORCHREC = "torchrec"
 """Name of TorchRec's own planner, where torchrec is installed."""
-TORCHREC_SHARDER = "planner.torchrec.sharder:TorchRecPlanner"
+TORCHREC_SHARDER = "planner.torchrec.torchrec_sharder:TorchRecPlanner"
 """Module and class of that sharder, imported when used: it stands above this package."""
 AUTO = "auto"
 """Stands for all built-in sharders together; the best plan wins."""

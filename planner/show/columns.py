@@ -1,4 +1,4 @@
-"""Tables of reports, described once for text (``layout``), pages (``pages.tables``) and JSON."""
+"""Tables of reports, described once for text (``layout``), pages (``html_tables``) and JSON."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, is_dataclass

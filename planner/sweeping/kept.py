@@ -11,8 +11,8 @@ from costmodel.base.limits import MOST_ACCUMULATED, MOST_BYTES, MOST_RANKS, MOST
 from planner.files.disk import file_error, read_text
 from planner.files.json_text import dump_json
 from planner.show.columns import rows_data
-from planner.sweeping.points import Sweep, SweepPoint
 from planner.sweeping.sweep_data import SCHEMA_VERSION, notes_data, point_columns, sweep_data
+from planner.sweeping.sweep_points import Sweep, SweepPoint
 
 FILE = "sweep.json"
 _Time = Annotated[float, Field(gt=0, lt=1e9)]

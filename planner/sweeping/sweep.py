@@ -18,13 +18,13 @@ from planner.environment.settings import DEFAULT_HARDWARE
 from planner.files.disk import write_text
 from planner.files.json_text import dump_json
 from planner.files.profiles import dump_profile, load_profile
-from planner.files.workload import load_workload
+from planner.files.workload_reading import load_workload
 from planner.files.workload_text import dump_workload
 from planner.planned.planned import Planned
 from planner.search.plugins import AUTO, load_sharder
 from planner.search.search import Search, several, sharders_for
 from planner.sweeping.kept import FILE, kept_points, sweep_text_file
-from planner.sweeping.points import Sweep, SweepPoint
+from planner.sweeping.sweep_points import Sweep, SweepPoint
 from planner.verbs.planning import WITHOUT_CHOICE, plan
 from planner.verbs.topologies import make_topology
 

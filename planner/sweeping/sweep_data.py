@@ -17,7 +17,7 @@ from planner.show.columns import (
     rows_data,
 )
 from planner.show.format import memory, significant
-from planner.sweeping.points import Sweep, SweepPoint, by_note
+from planner.sweeping.sweep_points import Sweep, SweepPoint, by_note
 
 SCHEMA_VERSION = 1
 MARK = "*"

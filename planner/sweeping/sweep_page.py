@@ -5,10 +5,10 @@ from typing import Any
 
 from planner.pages.charts import Spec, field, layer, spec, tooltip
 from planner.pages.document import Panel, html_page
-from planner.pages.tables import NOTEBOOK_ROWS, rows_html
+from planner.pages.html_tables import NOTEBOOK_ROWS, rows_html
 from planner.show.format import duration, rate
-from planner.sweeping.points import Sweep, SweepPoint
 from planner.sweeping.sweep_data import cost_unit, point_columns
+from planner.sweeping.sweep_points import Sweep, SweepPoint
 from planner.sweeping.sweep_text import cost_text, warnings
 from planner.views.plan_page import warning_panels
 

@@ -6,8 +6,8 @@ from rich.text import Text
 
 from planner.show.format import count, duration, rate, significant
 from planner.show.layout import rows_text, wrapped
-from planner.sweeping.points import Sweep, SweepPoint, by_note
 from planner.sweeping.sweep_data import MARK, point_columns
+from planner.sweeping.sweep_points import Sweep, SweepPoint, by_note
 from planner.views.report_text import notes_text
 
 

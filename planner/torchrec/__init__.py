@@ -13,6 +13,7 @@ from planner.environment.extras import require_torchrec
 
 if TYPE_CHECKING:
     from planner.torchrec.factory import read_factory
+    from planner.torchrec.plan_conversion import TableLocation, from_torchrec, to_torchrec
     from planner.torchrec.plan_files import (
         export_plan,
         import_plan,
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
         save_plan,
     )
     from planner.torchrec.planner import IterationTimePlanner
-    from planner.torchrec.plans import TableLocation, from_torchrec, to_torchrec
     from planner.torchrec.rating import IterationTimePerfModel
     from planner.torchrec.solving import Solution
 

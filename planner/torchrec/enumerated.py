@@ -20,8 +20,8 @@ from torchrec.distributed.planner.types import (
 from costmodel.domain.plan import ComputeKernel, ShardingType, column_counts
 from planner.torchrec.ignored import Said
 from planner.torchrec.modules import FoundTable, Kernels, every_table, find_tables, full_name
+from planner.torchrec.plan_conversion import PASSED_ON
 from planner.torchrec.plan_request import PlanRequest, prefetching_pipeline
-from planner.torchrec.plans import PASSED_ON
 from planner.torchrec.table_reads import says_reads
 
 _RAISED = (

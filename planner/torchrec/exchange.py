@@ -28,7 +28,7 @@ from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
 from planner.files.disk import write_bytes
 from planner.torchrec.modules import full_name
-from planner.torchrec.plans import TableLocation, from_torchrec, to_torchrec
+from planner.torchrec.plan_conversion import TableLocation, from_torchrec, to_torchrec
 
 DEVICE = "cuda"
 _FLAGS = ("enforce_hbm", "stochastic_rounding")

@@ -21,7 +21,12 @@ from planner.torchrec.model_reading import (
 from planner.torchrec.modules import FoundTable, ModelReading, full_name, namesakes, on_device
 from planner.torchrec.overlooked import left_out, unknown_features, unseen_features
 from planner.torchrec.replication import has_no_rate, is_frozen
-from planner.torchrec.settings import WRAPPERS, argument_defaults, unheeded, unheeded_fields
+from planner.torchrec.setting_treatments import (
+    WRAPPERS,
+    argument_defaults,
+    unheeded,
+    unheeded_fields,
+)
 from planner.torchrec.table_reads import num_inputs, untold
 
 Said = tuple[str, str, str]

@@ -30,7 +30,7 @@ from planner.torchrec.modules import (
     table_configs,
 )
 from planner.torchrec.overlooked import check_ids, nothing_left
-from planner.torchrec.plans import TableLocation
+from planner.torchrec.plan_conversion import TableLocation
 from planner.torchrec.table_reads import table_reads
 
 DATA_TYPES = {

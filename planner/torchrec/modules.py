@@ -18,7 +18,7 @@ from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import DenseModel
 from planner.torchrec.dense_training import DenseTraining
 from planner.torchrec.observed_inputs import SampleBatch
-from planner.torchrec.settings import WRAPPERS
+from planner.torchrec.setting_treatments import WRAPPERS
 
 Kernels: TypeAlias = Mapping[str, frozenset[str]]
 """Compute kernels by sharding type, both by TorchRec's names."""

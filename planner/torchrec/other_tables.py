@@ -25,7 +25,7 @@ from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
 from costmodel.base.units import MS, Bytes, Seconds
 from planner.torchrec.modules import FoundTable, constraints_by_name, namesakes, only_these
-from planner.torchrec.options import check_shards, chosen_options
+from planner.torchrec.sharding_options import check_shards, chosen_options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

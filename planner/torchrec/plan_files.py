@@ -27,8 +27,8 @@ from planner.torchrec.factory import read_factory
 from planner.torchrec.model_reading import read_model
 from planner.torchrec.modules import ModelReading, full_name
 from planner.torchrec.other_tables import only_tables
+from planner.torchrec.plan_conversion import let_prefetch
 from planner.torchrec.plan_reading import read_torchrec_file
-from planner.torchrec.plans import let_prefetch
 
 if TYPE_CHECKING:
     from planner.torchrec.solving import Solution

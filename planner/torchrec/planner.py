@@ -45,9 +45,9 @@ from planner.torchrec.ignored import Said, on_replicas, settings_warning
 from planner.torchrec.model_reading import ModelTables
 from planner.torchrec.modules import FoundTable, constraints_by_name, every_table
 from planner.torchrec.observed_inputs import SampleBatch, to_batches
-from planner.torchrec.options import chosen_options, loaded_options, plan_after_callbacks
 from planner.torchrec.other_tables import merged
 from planner.torchrec.plan_request import PlanRequest, prefetching_pipeline
+from planner.torchrec.sharding_options import chosen_options, loaded_options, plan_after_callbacks
 from planner.torchrec.solving import PlanOutcome, Solution, planned_around, retimed
 from planner.torchrec.topology import Reservation, current_topology, resolve_profile
 

@@ -16,7 +16,7 @@ from planner.torchrec.arguments import check_arguments, to_pipeline
 from planner.torchrec.model_reading import option_table, read_options
 from planner.torchrec.modules import ModelReading, full_name
 from planner.torchrec.observed_inputs import SampleBatch, to_batches
-from planner.torchrec.options import planned_shards
+from planner.torchrec.sharding_options import planned_shards
 from planner.torchrec.topology import resolve_profile, to_topology
 
 

@@ -31,8 +31,8 @@ from planner.show.format import count
 from planner.torchrec.error_types import INPUT_VALIDATION, with_hints
 from planner.torchrec.model_reading import ModelTables
 from planner.torchrec.other_tables import OtherTables, merged
+from planner.torchrec.plan_conversion import TableLocation, from_torchrec, let_prefetch, to_torchrec
 from planner.torchrec.plan_request import PlanRequest
-from planner.torchrec.plans import TableLocation, from_torchrec, let_prefetch, to_torchrec
 from planner.torchrec.replication import (
     as_judged,
     frozen_tables,

@@ -25,10 +25,10 @@ from costmodel.domain.workload import (
     Workload,
 )
 from planner.torchrec.model_reading import OPTIMIZER_CLASSES
-from planner.torchrec.plans import TableLocation
+from planner.torchrec.plan_conversion import TableLocation
 
 LEARNING_RATE = 1e-3
-"""Of both optimizers. The loss does not matter; weights must neither grow nor vanish."""
+"""Rate of both optimizers. The loss does not matter; weights must neither grow nor vanish."""
 _WEIGHT = 0.01
 """Initial value of every weight of a table: drawing them would take longer than the timed steps."""
 

@@ -24,7 +24,7 @@ from torchrec.optim.keyed import KeyedOptimizerWrapper
 
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.workload import DataType, Pipeline, Workload
-from planner.torchrec.plans import to_torchrec
+from planner.torchrec.plan_conversion import to_torchrec
 from planner.validation.trained_model import build_model, dense_optimizer, table_locations
 
 _HALF = {DataType.FP16: torch.float16, DataType.BF16: torch.bfloat16}

@@ -17,7 +17,7 @@ from costmodel.step.graph import Stage
 from planner.environment.compiled import interpreted_modules
 from planner.environment.settings import DEFAULT_HARDWARE
 from planner.files.profiles import load_profile
-from planner.files.workload import read_workload, refused
+from planner.files.workload_reading import read_workload, refused
 from planner.planned.planned import Planned
 from planner.planned.report import Baseline, Report, SearchReport, make_report
 from planner.search.baseline import DEFAULT_BASELINE, NONE, check_baseline, find_baseline

@@ -38,7 +38,7 @@ _INITIALS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SharderRow:
     """The plan that some sharders found, or the error of one that found none."""
 
     sharders: Sequence[str]
@@ -54,20 +54,20 @@ class Found:
         return self.sharders[0] + more
 
 
-def each_found(reports: Sequence[Report], errors: Mapping[str, PlannerError]) -> list[Found]:
+def each_found(reports: Sequence[Report], errors: Mapping[str, PlannerError]) -> list[SharderRow]:
     """Return a row for every sharder, those without a plan last."""
     names = sharder_names(reports)
-    plans = [Found(sharders=(n,), report=r) for n, r in zip(names, reports, strict=True)]
-    return [*plans, *(Found(sharders=(name,), error=each) for name, each in errors.items())]
+    plans = [SharderRow(sharders=(n,), report=r) for n, r in zip(names, reports, strict=True)]
+    return [*plans, *(SharderRow(sharders=(name,), error=each) for name, each in errors.items())]
 
 
-def together(reports: Sequence[Report]) -> list[Found]:
+def together(reports: Sequence[Report]) -> list[SharderRow]:
     """Return one row for every plan, naming all sharders that found it, in the same order."""
     groups: dict[tuple[TableReport, ...], list[Report]] = {}
     for report in reports:
         groups.setdefault(report.tables, []).append(report)
     return [
-        Found(
+        SharderRow(
             sharders=sharder_names(group),
             report=group[0],
             probability_fastest=sum(
@@ -84,19 +84,19 @@ def sharder_names(reports: Sequence[Report]) -> list[str]:
     return [s.sharder if s else f"plan {n}" for n, s in enumerate(searches, start=1)]
 
 
-def sharder_columns(found: Sequence[Found]) -> list[Column[Found]]:
+def sharder_columns(found: Sequence[SharderRow]) -> list[Column[SharderRow]]:
     """Return the columns of a table of sharders; odds are shown if all plans have them."""
     reports = [each.report for each in found if each.report]
     best = reports[0].expected
     sure = all(report.confidence for report in reports)
 
-    def of(value: Callable[[Report], Any]) -> Callable[[Found], Any]:
+    def of(value: Callable[[Report], Any]) -> Callable[[SharderRow], Any]:
         return lambda each: None if each.report is None else value(each.report)
 
-    def searched(value: Callable[[SearchReport], Any]) -> Callable[[Found], Any]:
+    def searched(value: Callable[[SearchReport], Any]) -> Callable[[SharderRow], Any]:
         return of(lambda report: None if report.search is None else value(report.search))
 
-    def full(each: Found) -> str:
+    def full(each: SharderRow) -> str:
         report = each.report
         held = report.fullest.memory.tables if report else 0.0
         return FULL if report and held > MOST_MEMORY * report.usable_bytes else ""

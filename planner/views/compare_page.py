@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from planner.pages.charts import Spec
 from planner.pages.document import Panel, html_page
-from planner.pages.tables import rows_html
+from planner.pages.html_tables import rows_html
 from planner.show.format import duration, signed_duration
 from planner.views.compare_columns import change_columns, each_found, sharder_columns, sharder_names
 from planner.views.compare_text import others_text, throughput_change

@@ -10,7 +10,7 @@ from planner.show.format import count, duration, odds, rate, signed_duration, ti
 from planner.show.layout import rows_text, wrapped
 from planner.verbs.diff import PlanDiff
 from planner.views.compare_columns import (
-    Found,
+    SharderRow,
     change_columns,
     sharder_columns,
     sharder_names,
@@ -41,7 +41,7 @@ def sharders_text(
         yield from wrapped(tied, width, indent=0)
         yield Text()
     found = together(reports)
-    without = [Found(sharders=(name,), error=error) for name, error in (errors or {}).items()]
+    without = [SharderRow(sharders=(name,), error=error) for name, error in (errors or {}).items()]
     rows = [*found, *without]
     yield from rows_text(sharder_columns(rows), rows, width=width)
     for each in without:

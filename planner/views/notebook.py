@@ -7,7 +7,7 @@ from typing import Any
 from planner.files.plans import table_data
 from planner.pages.charts import Chart, chart
 from planner.pages.frames import dataframe
-from planner.pages.tables import NOTEBOOK_ROWS, rows_html, text
+from planner.pages.html_tables import NOTEBOOK_ROWS, rows_html, text
 from planner.planned.planned import Comparison, Planned
 from planner.show.format import count, duration, rate
 from planner.verbs.loading import simulate

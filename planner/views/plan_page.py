@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.step.timeline import Timeline
 from planner.pages.document import Panel, html_page
-from planner.pages.tables import rows_html
+from planner.pages.html_tables import rows_html
 from planner.planned.report import Report
 from planner.show.format import duration, memory, percent, rate, span
 from planner.verbs.alternatives import alternatives

@@ -9,7 +9,7 @@ import numpy as np
 from costmodel.base.arrays import Array
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
-from sharders.engine.arrays import offered
+from sharders.engine.problem_arrays import offered
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import FULL
 from sharders.engine.tables import Move as EngineMove

@@ -13,8 +13,8 @@ from random import Random
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
 from sharders.annealing.type_sets import Start, TypeSets
-from sharders.engine.arrays import offered
 from sharders.engine.imbalance_penalty import BALANCE_WEIGHT
+from sharders.engine.problem_arrays import offered
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
 from sharders.greedy.tuning import Found, Tuning

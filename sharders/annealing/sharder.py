@@ -9,7 +9,7 @@ from random import Random
 from costmodel.domain.plan import ShardingPlan
 from sharders.annealing.polish import Polisher
 from sharders.annealing.schedule import MIN_GAIN, AnnealingSearch
-from sharders.engine.arrays import offered
+from sharders.engine.problem_arrays import offered
 from sharders.engine.search_engine import Engine
 from sharders.greedy.few_types import is_small, plans_of_few_types
 from sharders.greedy.one_pass import SizeGreedy

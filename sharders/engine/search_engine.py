@@ -18,10 +18,10 @@ from costmodel.kernels.traffic import NUM_TRAFFIC
 from costmodel.step.groups import GroupKey
 from costmodel.step.template import KERNEL_FEATURES, PLAN_FEATURES, RANK_FEATURES, WorkKind
 from sharders.engine.annealing_run import AnnealingRun
-from sharders.engine.arrays import ProblemArrays, problem_arrays
 from sharders.engine.fill import Greedy, Rule
 from sharders.engine.imbalance_penalty import BALANCE_WEIGHT, exchange_rates, launch_seconds
 from sharders.engine.params import MAX_TOGETHER, MoveParams
+from sharders.engine.problem_arrays import ProblemArrays, problem_arrays
 from sharders.engine.rank_loads import RankLoads, SearchRows
 from sharders.engine.search_state import SearchState
 from sharders.engine.tables import UNKNOWN, Choices, Move

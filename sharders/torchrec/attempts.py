@@ -1,6 +1,6 @@
 """Attempts of TorchRec's planner, with different memory, and tables that have given ranks.
 
-They are the same for the planner itself (``planner.torchrec.sharder``) and its port.
+They are the same for the planner itself (``planner.torchrec.torchrec_sharder``) and its port.
 """
 
 from collections.abc import Callable

@@ -8,7 +8,7 @@ from bench.draw_workloads import (
     workload_files,
 )
 from costmodel.base.units import GIB
-from planner.files.workload import load_workload
+from planner.files.workload_reading import load_workload
 
 HEAVY = [f"heavy_{number:02}" for number in range(NUM_HEAVY_TASKS)]
 

@@ -6,7 +6,7 @@ from costmodel.step.graph import Node, NodeKind
 from costmodel.step.timeline import Timeline
 from planner.pages.charts import Spec, field, spec, timed, tooltip
 from planner.pages.document import Panel, html_page
-from planner.pages.tables import rows_html
+from planner.pages.html_tables import rows_html
 from planner.pages.timelines import ROW, WAITING, TimelineStyle, color, timeline_spec
 from planner.show.format import change, duration, percent, percent_fine
 from planner.traces.replay.breakdown import Breakdown

@@ -8,7 +8,7 @@ from costmodel.base.errors import InputError, Problem
 from planner.traces.replay.breakdown import Breakdown, breakdown
 from planner.traces.replay.importing import ImportedRun, load_run
 from planner.traces.replay.modes import Mode, Replay, replay, replay_graph
-from planner.traces.replay.what_if import what_if
+from planner.traces.replay.questions import what_if
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from machines import topology
 from costmodel.base.units import GB, MIB, US
 from costmodel.domain.hardware import Bound, CollectiveOp, Source
 from costmodel.step.builder import Mark, StepBuilder
-from costmodel.step.exchange import add_collective
+from costmodel.step.exchange_operations import add_collective
 from costmodel.step.graph import Resource, Stage
 from costmodel.step.issue import COLLECTIVE, Issue
 from costmodel.step.program import ProcessGroup

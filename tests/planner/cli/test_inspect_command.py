@@ -8,7 +8,7 @@ from command_runs import Command
 
 from costmodel.inputs.distribution import ReuseHistogram, Zipf
 from planner.files.source import parse_yaml
-from planner.files.workload import load_workload
+from planner.files.workload_reading import load_workload
 
 SAMPLES = 2048
 ROWS = {"item": 1_000_000, "user": 5_000_000, "ad": 10_000}

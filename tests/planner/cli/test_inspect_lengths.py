@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from command_runs import Command
 
-from planner.files.workload import load_workload
+from planner.files.workload_reading import load_workload
 
 TABLES = """\
 local_batch_size: 64

@@ -9,10 +9,10 @@ from random import Random
 import pytest
 from command_runs import Command
 
-from planner.files.workload import load_workload
+from planner.files.workload_reading import load_workload
 from planner.planned.planned import Comparison
 from planner.search import one_sharder, plugins
-from planner.sweeping.points import Sweep
+from planner.sweeping.sweep_points import Sweep
 from planner.verbs import comparing
 from sharders import SHARDERS
 from sharders.greedy.one_pass import Naive

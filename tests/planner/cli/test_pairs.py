@@ -132,7 +132,7 @@ PLANS: Mapping[str, Writer] = {
 
 @pytest.mark.parametrize("writer", PLANS)
 def test_plans(run: Command, monkeypatch: pytest.MonkeyPatch, writer: str) -> None:
-    monkeypatch.setattr("planner.cli.open._serve", lambda _: None)
+    monkeypatch.setattr("planner.cli.open_command._serve", lambda _: None)
     plan = PLANS[writer](run)
     made(run, "1", "explain", plan, "--time-limit", "0.2s")
     made(run, "trace.json", "simulate", plan, "--trace", "trace.json")

@@ -8,7 +8,7 @@ from all_commands import ARGUMENTS, commands
 from command_runs import Command, Run
 from kineto_traces import two_ranks, write_folder
 
-from planner.cli.sweep import ListOf
+from planner.cli.sweep_command import ListOf
 from planner.cli.values import Completed
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,7 @@ def taking_paths() -> list[tuple[str, click.Parameter]]:
 @pytest.fixture
 def tried(directory: Path, monkeypatch: pytest.MonkeyPatch, run: Command) -> Command:
     """A folder with what the commands take; nothing is served or opened."""
-    monkeypatch.setattr("planner.cli.open._serve", lambda _: None)
+    monkeypatch.setattr("planner.cli.open_command._serve", lambda _: None)
     monkeypatch.setenv("PLANNER_SHARDER", "naive")
     monkeypatch.setenv("PLANNER_TIME_LIMIT", "0.1s")
     monkeypatch.setenv("PLANNER_BASELINE", "none")

@@ -4,7 +4,7 @@ import pytest
 from command_runs import Command
 from needed import needs_torchrec
 
-from planner.files.workload import load_workload
+from planner.files.workload_reading import load_workload
 
 MODEL = """\
 import torch

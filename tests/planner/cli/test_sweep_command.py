@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli.sweep import parse_rate
+from planner.cli.sweep_command import parse_rate
 from planner.environment.settings import parse_multiple
 
 pytestmark = pytest.mark.slow

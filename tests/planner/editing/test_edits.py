@@ -13,7 +13,7 @@ import planner
 from costmodel.base.errors import PlannerError
 from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
-from planner.cli.open import free_name
+from planner.cli.open_command import free_name
 from planner.editing.edit_server import ADDRESS, EditHandler, EditServer
 from planner.editing.edits import EDITED, EditSession
 from planner.examples import example_workload

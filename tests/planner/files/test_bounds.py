@@ -19,7 +19,7 @@ from planner.files.plan_memory import PlanMemory
 from planner.files.plans import PlanFile, dump_plan_file, parse_plan_file
 from planner.files.profiles import parse_profile
 from planner.files.schemas import SCHEMAS, schema
-from planner.files.workload import parse_workload
+from planner.files.workload_reading import parse_workload
 from planner.sweeping.kept import _KeptSweep
 from planner.verbs.loading import judge
 

@@ -7,8 +7,8 @@ import pytest
 from costmodel.base.errors import InputError
 from planner.files.plans import parse_plan_file
 from planner.files.profiles import parse_profile
-from planner.files.workload import parse_workload
-from planner.show.errors import render_error
+from planner.files.workload_reading import parse_workload
+from planner.show.error_text import render_error
 
 PLAN = '{"schema_version": 1, "notes": [], "tables": [{}, {}], "workload": {"tables": []}}'
 PROFILE = "name: mine\ngpu: {name: x}\nintra_node: {}\n"

@@ -13,7 +13,7 @@ from costmodel.domain.hardware import Gpu
 from planner.examples import example_workload
 from planner.files.profiles import parse_profile, profile_names
 from planner.files.schemas import SCHEMAS, attribute_docs, schema
-from planner.files.workload import parse_workload
+from planner.files.workload_reading import parse_workload
 
 PROFILES = Path(__file__).parents[3] / "planner" / "profiles"
 

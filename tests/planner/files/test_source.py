@@ -6,8 +6,8 @@ import yaml
 
 from costmodel.base.errors import InputError
 from planner.files.source import MAX_DEPTH, parse_json, parse_yaml, yaml_class
-from planner.files.workload import parse_workload
-from planner.show.errors import render_error
+from planner.files.workload_reading import parse_workload
+from planner.show.error_text import render_error
 
 TEXT = """\
 name: model

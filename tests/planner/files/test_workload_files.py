@@ -23,13 +23,13 @@ from costmodel.domain.workload import (
 from costmodel.inputs.distribution import InputDistribution, ReuseHistogram, UniqueFraction, Zipf
 from planner.files import workload_schema as schema
 from planner.files.schemas import schema as json_schema
-from planner.files.workload import (
+from planner.files.workload_reading import (
     load_workload,
     parse_workload,
     read_workload,
     refused,
 )
-from planner.show.errors import render_error
+from planner.show.error_text import render_error
 from sharders.problem.options import refusals
 
 SHIPPED = sorted((Path(__file__).parents[3] / "bench" / "workloads").glob("*.yaml"))

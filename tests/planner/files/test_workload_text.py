@@ -14,7 +14,7 @@ from costmodel.domain.workload import (
     Workload,
 )
 from costmodel.inputs.distribution import ReuseHistogram, UniqueFraction, Zipf
-from planner.files.workload import parse_workload
+from planner.files.workload_reading import parse_workload
 from planner.files.workload_text import dump_workload
 
 shares = st.floats(0, 1e6, allow_subnormal=False)

@@ -80,7 +80,7 @@ def test_a_plugin_that_returns_rubbish_is_found_out(
 
 def test_torchrec_that_cannot_be_imported_here_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("planner.search.plugins.require_torchrec", lambda _: None)
-    monkeypatch.setitem(sys.modules, "planner.torchrec.sharder", None)
+    monkeypatch.setitem(sys.modules, "planner.torchrec.torchrec_sharder", None)
     with pytest.raises(MissingDependencyError, match="cannot be imported here: ") as raised:
         load_sharder("torchrec")
     assert raised.value.hint is None  # installing it again would not help

@@ -6,7 +6,7 @@ from enum import StrEnum
 import pytest
 
 from costmodel.base.units import MS, US
-from planner.pages.tables import rows_html
+from planner.pages.html_tables import rows_html
 from planner.show.columns import (
     NUMBER,
     SPAN,

@@ -13,9 +13,9 @@ from costmodel.base.units import GIB, MS
 from planner.examples import example_workload
 from planner.pages import document
 from planner.search.search import Search
-from planner.sweeping.points import Sweep, SweepPoint
 from planner.sweeping.sweep import _NOT_OF_THE_PLAN
 from planner.sweeping.sweep_page import front_spec
+from planner.sweeping.sweep_points import Sweep, SweepPoint
 from planner.sweeping.sweep_text import warnings
 
 pytestmark = pytest.mark.slow

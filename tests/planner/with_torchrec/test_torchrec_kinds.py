@@ -46,7 +46,7 @@ from torchrec_cases import (
 )
 
 from costmodel.domain.plan import ComputeKernel
-from planner.torchrec.settings import SETTINGS, Treatment
+from planner.torchrec.setting_treatments import SETTINGS, Treatment
 
 TABLELESS = {"ManagedCollisionCollection", "KeyedJaggedTensorPool", "TensorPool"}
 """What sharders shard without a plan for tables: the first goes with the collection around it."""

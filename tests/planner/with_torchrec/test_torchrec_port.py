@@ -10,7 +10,7 @@ pytest.importorskip("torchrec", reason="torchrec is not installed")
 from bench.torchrec_port import CASES, drawn
 from costmodel.base.errors import InfeasibleError
 from planner.examples import example_problem, example_workload
-from planner.torchrec.sharder import TorchRecPlanner
+from planner.torchrec.torchrec_sharder import TorchRecPlanner
 from sharders.problem.sharding_problem import Budget, SearchResult, Sharder, ShardingProblem
 from sharders.torchrec.port import TorchRecPort
 

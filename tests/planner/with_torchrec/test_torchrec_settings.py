@@ -58,7 +58,7 @@ from torchrec_cases import (
 )
 
 from planner.torchrec import IterationTimePlanner, solving
-from planner.torchrec.settings import (
+from planner.torchrec.setting_treatments import (
     SETTINGS,
     Treatment,
     argument_defaults,
@@ -384,7 +384,7 @@ def named(treatment: Treatment) -> dict[str, list[str]]:
 
 def test_every_setting_of_the_installed_torchrec_is_known() -> None:
     unknown = {(owner, name) for owner, name in installed() if name not in SETTINGS[owner]}
-    assert not unknown, "say in planner.torchrec.settings what becomes of them"
+    assert not unknown, "say in planner.torchrec.setting_treatments what becomes of them"
 
 
 def test_every_setting_that_is_heeded_is_tried() -> None:

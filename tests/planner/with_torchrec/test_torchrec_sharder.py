@@ -14,7 +14,7 @@ from planner.search.plugins import TORCHREC, load_sharder, sharder_names
 from planner.search.running import run_sharders
 from planner.search.search import Search
 from planner.testing import SharderContract
-from planner.torchrec.sharder import TorchRecPlanner
+from planner.torchrec.torchrec_sharder import TorchRecPlanner
 from sharders.problem.sharding_problem import Budget, Sharder, ShardingProblem
 
 

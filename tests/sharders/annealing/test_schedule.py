@@ -26,8 +26,8 @@ from sharders.annealing.type_sets import (
     TypeSets,
     bits,
 )
-from sharders.engine.arrays import ProblemArrays
 from sharders.engine.params import MoveParams
+from sharders.engine.problem_arrays import ProblemArrays
 from sharders.engine.search_engine import Engine
 from sharders.engine.tables import Choices
 from sharders.greedy.one_pass import SizeGreedy

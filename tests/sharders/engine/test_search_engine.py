@@ -40,8 +40,8 @@ from planner.environment.compiled import MODULES, interpreted_modules
 from planner.examples import example_problem, example_workload
 from sharders.annealing.schedule import AnnealingSearch
 from sharders.annealing.sharder import Annealing
-from sharders.engine.arrays import offered
 from sharders.engine.params import MoveParams
+from sharders.engine.problem_arrays import offered
 from sharders.engine.search_engine import Engine
 from sharders.engine.search_state import NO_EXCESS
 from sharders.engine.tables import ON_RANKS, Move

@@ -35,7 +35,7 @@ from torchrec.types import DataType as TorchRecType
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import EmbeddingTable, Pooling
 from planner.torchrec.model_reading import DATA_TYPES, OPTIMIZER_CLASSES
-from planner.torchrec.plans import TableLocation, from_torchrec
+from planner.torchrec.plan_conversion import TableLocation, from_torchrec
 from planner.torchrec.topology import make_topology
 from sharders.problem.sharding_problem import Budget, SearchResult, ShardingProblem
 from sharders.torchrec.attempts import Counter, Memory, first_that_fits

@@ -2,7 +2,7 @@
 
 import click
 
-from planner.cli.options import output_options
+from planner.cli.shared_options import output_options
 from planner.cli.traces import check_trace, trace_option, write_trace
 from planner.cli.values import FILE, HARDWARE
 from planner.show.output import Output

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from costmodel.base.errors import InputError, Problem, UnknownNameError
 from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import CollectiveOp
-from costmodel.step.changes import balanced, scaled, with_collectives
+from costmodel.step.changed_graphs import balanced, scaled, with_collectives
 from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Role, Stage
 from planner.traces.replay.classify import Category, category
 from planner.traces.replay.importing import ImportedRun

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.options import (
+from planner.cli.pages import check_stdout
+from planner.cli.shared_options import (
     GPUS,
     ModelTold,
     hardware_option,
@@ -16,7 +17,6 @@ from planner.cli.options import (
     profile_and_nodes,
     told_of_model,
 )
-from planner.cli.pages import check_stdout
 from planner.cli.values import FILE, WRITTEN
 from planner.show.output import Output
 
@@ -164,7 +164,7 @@ def _read(path: str | None, factory: str | None, told: ModelTold) -> "Workload":
 
         workload: Workload = read_factory(factory, **told)[0]
         return workload
-    from planner.files.workload import load_workload
+    from planner.files.workload_reading import load_workload
 
     return load_workload(path or STREAM)
 

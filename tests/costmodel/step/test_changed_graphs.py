@@ -1,6 +1,6 @@
 import pytest
 
-from costmodel.step.changes import balanced, scaled, with_collectives
+from costmodel.step.changed_graphs import balanced, scaled, with_collectives
 from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Stage
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.options import output_options
+from planner.cli.shared_options import output_options
 from planner.cli.values import FILE
 from planner.show.output import Output
 

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.options import (
+from planner.cli.pages import check_page, html_option, write_page
+from planner.cli.shared_options import (
     GPUS,
     SEED,
     TIME,
@@ -15,7 +16,6 @@ from planner.cli.options import (
     profile_and_nodes,
     refuse_given,
 )
-from planner.cli.pages import check_page, html_option, write_page
 from planner.cli.values import FILE, SHARDER
 from planner.environment.interrupts import interruptible
 from planner.show.output import Output, ProgressLine
@@ -89,7 +89,7 @@ def _compare_sharders(
     from planner.environment.settings import DEFAULT, resolve
     from planner.search.plugins import sharder_names
     from planner.search.search import Search
-    from planner.show.errors import error_json, exit_code
+    from planner.show.error_text import error_json, exit_code
     from planner.verbs.comparing import compare
     from planner.views.compare_text import sharders_text
     from planner.views.report_data import report_data

@@ -2,7 +2,7 @@
 
 import click
 
-from planner.cli.options import output_options
+from planner.cli.shared_options import output_options
 from planner.files.schemas import SCHEMAS, schema
 from planner.show.output import Output
 

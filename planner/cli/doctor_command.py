@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.options import output_options
+from planner.cli.shared_options import output_options
 from planner.show.output import Output
 
 if TYPE_CHECKING:

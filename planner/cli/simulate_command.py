@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.options import output_options
 from planner.cli.pages import check_page, html_option, write_page
+from planner.cli.shared_options import output_options
 from planner.cli.traces import check_trace, trace_option, write_trace
 from planner.cli.values import FILE
 from planner.show.output import Output

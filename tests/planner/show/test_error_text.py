@@ -12,7 +12,7 @@ from costmodel.base.errors import (
     Problem,
     UnknownNameError,
 )
-from planner.show.errors import WIDTH, error_json, exit_code, render_error
+from planner.show.error_text import WIDTH, error_json, exit_code, render_error
 
 
 def at(line: int, column: int, width: int, hint: str | None = None) -> Problem:

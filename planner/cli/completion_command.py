@@ -3,7 +3,7 @@
 import click
 
 from planner.cli import _COMPLETE, cli
-from planner.cli.options import output_options
+from planner.cli.shared_options import output_options
 from planner.show.output import Output
 
 

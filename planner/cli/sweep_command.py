@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from planner.cli.options import SEED, TIME, Parsed, output_options, plan_limit
 from planner.cli.pages import check_page, html_option, write_page
+from planner.cli.shared_options import SEED, TIME, Parsed, output_options, plan_limit
 from planner.cli.values import (
     FILE,
     FOLDER,
@@ -25,7 +25,7 @@ from planner.environment.settings import parse_count, parse_multiple, resolve
 from planner.show.output import Output
 
 if TYPE_CHECKING:
-    from planner.sweeping.points import Sweep, SweepPoint
+    from planner.sweeping.sweep_points import Sweep, SweepPoint
 
     _ListType = click.ParamType[Any]
 else:

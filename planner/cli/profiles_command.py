@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.options import output_options
+from planner.cli.shared_options import output_options
 from planner.cli.values import HARDWARE
 from planner.show.output import Output
 

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from costmodel.base.errors import InputError, Problem
-from planner.cli.options import model_options, output_options, told_of_model
 from planner.cli.pages import check_stdout
+from planner.cli.shared_options import model_options, output_options, told_of_model
 from planner.cli.values import FILE
 from planner.show.output import Output
 

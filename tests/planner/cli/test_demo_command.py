@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.files.workload import load_workload
+from planner.files.workload_reading import load_workload
 
 pytestmark = pytest.mark.slow
 

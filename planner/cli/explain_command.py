@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import click
 
-from planner.cli.options import SEED, TIME, output_options
 from planner.cli.pages import check_page, html_option, write_page
+from planner.cli.shared_options import SEED, TIME, output_options
 from planner.cli.values import FILE
 from planner.environment.interrupts import interruptible
 from planner.show.output import Output, ProgressLine

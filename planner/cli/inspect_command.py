@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.options import COUNT, output_options
 from planner.cli.pages import check_stdout
+from planner.cli.shared_options import COUNT, output_options
 from planner.cli.values import FILE
 from planner.show.output import Output
 

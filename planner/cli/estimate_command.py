@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from costmodel.base.limits import MOST_TABLES
-from planner.cli.options import (
+from planner.cli.shared_options import (
     COUNT,
     SIZE,
     gpus_option,

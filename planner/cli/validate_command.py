@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.options import SEED, output_options
+from planner.cli.shared_options import SEED, output_options
 from planner.cli.values import FILE, HARDWARE
 from planner.show.output import Output
 

@@ -24,7 +24,7 @@ from costmodel.domain.plan import Shard as PlannedShard
 from costmodel.domain.validity import tiling_problem
 from planner.torchrec.error_types import INPUT_VALIDATION, INVALID_RANK_ASSIGNMENT
 from planner.torchrec.modules import FoundTable, only_these
-from planner.torchrec.plans import PASSED_ON
+from planner.torchrec.plan_conversion import PASSED_ON
 
 
 def chosen_options(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.options import (
+from planner.cli.pages import check_page, html_option, write_page
+from planner.cli.shared_options import (
     SHARE,
     ModelTold,
     model_options,
@@ -18,7 +19,6 @@ from planner.cli.options import (
     search_options,
     told_of_model,
 )
-from planner.cli.pages import check_page, html_option, write_page
 from planner.cli.values import BASELINE, FILE, SHARDER, WRITTEN
 from planner.environment.interrupts import interruptible
 from planner.show.output import Output, ProgressLine
