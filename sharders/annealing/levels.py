@@ -37,10 +37,10 @@ class LevelSearch:
     """Tries levels of a set of sharding types; those beside the best ones come next."""
 
     def __init__(
-        self, programs: Programs, types: int, solved: SolvedSet, is_over: Callable[[], bool]
+        self, programs: Programs, type_bits: int, solved: SolvedSet, is_over: Callable[[], bool]
     ) -> None:
         """Try none yet; ``is_over`` is called before each try: whether the budget is spent."""
-        self._programs, self._types, self._solved = programs, types, solved
+        self._programs, self._types, self._solved = programs, type_bits, solved
         self._is_over = is_over
         self._times: dict[tuple[float, ...], Seconds] = {}
         """Step time of the plan of every level tried, infinite if none fits."""

@@ -56,7 +56,7 @@ class SolvedSet(NamedTuple):
 class _Set(NamedTuple):
     """The options of a set of sharding types."""
 
-    types: int
+    type_bits: int
     """Bits of the types."""
     step: OfferedProgram
     """Its program: cycles found for one limit serve for others."""
@@ -78,31 +78,31 @@ class Programs:
         self._usual = USUAL
         """Place of the limit that was best for the last set."""
 
-    def estimate(self, types: int) -> SolvedSet | None:
+    def estimate(self, type_bits: int) -> SolvedSet | None:
         """Return the solution of a set's program for one limit; None: there is no room.
 
         It is the limit that was best for the last set, or no limit if that leaves no room.
         """
-        self._describe(types)
+        self._describe(type_bits)
         for limit in (self._usual, 0):
-            relaxed = self._limited(types, LARGEST[limit])
+            relaxed = self._limited(type_bits, LARGEST[limit])
             if relaxed is not None:
                 return self._read(relaxed, relaxed.of_blocks * _unevenness(limit), limit)
         return None
 
-    def solve(self, types: int) -> SolvedSet | None:
+    def solve(self, type_bits: int) -> SolvedSet | None:
         """Return the solution of a set's program for the best limit; None: there is no room.
 
         Limits are tried from the last set's on, first larger and then smaller ones.
         """
-        self._describe(types)
+        self._describe(type_bits)
         solved: dict[int, Relaxed | None] = {}
         expected: dict[int, Seconds] = {}
         for step in (-1, 1):
             at = self._usual
             while 0 <= at < len(LARGEST):
                 if at not in solved:
-                    solved[at] = relaxed = self._beside(types, at, at - step, solved)
+                    solved[at] = relaxed = self._beside(type_bits, at, at - step, solved)
                     expected[at] = inf if relaxed is None else relaxed.of_blocks * _unevenness(at)
                 if expected[at] > min(expected.values()):
                     break
@@ -113,37 +113,39 @@ class Programs:
         self._usual, found = best, solved[best]
         return None if found is None else self._read(found, expected[best], best)
 
-    def plan(self, types: int, solved: SolvedSet, *, may_overfill: bool = False) -> Found:
+    def plan(self, type_bits: int, solved: SolvedSet, *, may_overfill: bool = False) -> Found:
         """Return a plan of a program's options, or of others of these types where they do not fit.
 
         Its time is infinite if no plan fits. With ``may_overfill`` it then takes more memory than
         there is: annealing may make it fit.
         """
-        engine = self._offered(types)
+        engine = self._offered(type_bits)
         numbers = engine.arrays.number_of[solved.options]
         return better_filled(engine, numbers, may_overfill=may_overfill)
 
-    def levels(self, types: int, solved: SolvedSet) -> Levels | None:
+    def levels(self, type_bits: int, solved: SolvedSet) -> Levels | None:
         """Return a set's program by levels, for the best limit; None: no room."""
-        some = self._options(types)
+        some = self._options(type_bits)
         return some.step.levels(some.sizes <= LARGEST[solved.limit])
 
-    def plans_of(self, types: int, relaxed: Relaxed, rules: Sequence[Parameters]) -> list[Found]:
+    def plans_of(
+        self, type_bits: int, relaxed: Relaxed, rules: Sequence[Parameters]
+    ) -> list[Found]:
         """Return plans of the options with the largest shares, placed by some rules.
 
         Their times are infinite where there is no room.
         """
-        engine, options = self._offered(types), self.choices.numbers[self._first(relaxed)]
+        engine, options = self._offered(type_bits), self.choices.numbers[self._first(relaxed)]
         numbers = engine.arrays.number_of[options]
         return [(engine.fill(rule, numbers), engine.present()) for rule in rules]
 
-    def _offered(self, types: int) -> Engine:
+    def _offered(self, type_bits: int) -> Engine:
         """Return the engine, set to make plans of some types."""
-        self.engine.offer(types)
+        self.engine.offer(type_bits)
         self.evaluated += 1
         return self.engine
 
-    def _describe(self, types: int) -> None:
+    def _describe(self, type_bits: int) -> None:
         """Describe the options of all types.
 
         For the first set, only those of its types and ``WHOLE``.
@@ -151,12 +153,12 @@ class Programs:
         Describing all takes longer than all else before the first plans: 0.3 of 1.2 CPU seconds at
         978 tables on 128 GPUs.
         """
-        if not types & ~self._described:
+        if not type_bits & ~self._described:
             return
-        types, problem = EVERY_TYPE if self._described else types, self.engine.problem
-        self._described = types | WHOLE
+        type_bits, problem = EVERY_TYPE if self._described else type_bits, self.engine.problem
+        self._described = type_bits | WHOLE
         self.choices, self._sets = (
-            LpOptions.of(problem, _types_of_bits(types), _types_of_bits(WHOLE)),
+            LpOptions.of(problem, _types_of_bits(type_bits), _types_of_bits(WHOLE)),
             {},
         )
         self._number = self.engine.arrays.number_of[self.choices.numbers]
@@ -167,35 +169,35 @@ class Programs:
         self._load = arrays.shard_load[self.choices.numbers] / balanced
         """Load of every option's largest shard, in the unit of ``LARGEST``."""
 
-    def _limited(self, types: int, largest: float) -> Relaxed | None:
+    def _limited(self, type_bits: int, largest: float) -> Relaxed | None:
         """Return the solution for some types, without options of larger shards."""
-        some = self._options(types)
+        some = self._options(type_bits)
         return some.step.solve(some.sizes <= largest)
 
     def _beside(
-        self, types: int, limit: int, other: int, solved: Mapping[int, Relaxed | None]
+        self, type_bits: int, limit: int, other: int, solved: Mapping[int, Relaxed | None]
     ) -> Relaxed | None:
         """Return the solution for a limit, that of another limit if it is the same."""
         if other in solved:
-            sizes = self._options(types).sizes
+            sizes = self._options(type_bits).sizes
             wanted, had = (sizes <= LARGEST[at] for at in (limit, other))
             before, is_part = solved[other], not (wanted & ~had).any()
             if is_part and (before is None or not before.shares[~wanted].any()):
                 return before
-        return self._limited(types, LARGEST[limit])
+        return self._limited(type_bits, LARGEST[limit])
 
-    def _options(self, types: int) -> "_Set":
+    def _options(self, type_bits: int) -> "_Set":
         """Return the engine's options of some types; all of a table that has none of these."""
-        if types not in self._sets:
+        if type_bits not in self._sets:
             if len(self._sets) == KEPT:
                 del self._sets[next(iter(self._sets))]
-            offered = self.choices.some((self._kind & types) > 0) & (self._number >= 0)
+            offered = self.choices.some((self._kind & type_bits) > 0) & (self._number >= 0)
             table, loads = self.choices.table, np.where(offered, self._load, np.nan)
             least = np.full(len(self.engine.problem.workload.tables), inf)
             np.minimum.at(least, table[offered], loads[offered])
             sizes = np.where(loads <= least[table], 0.0, loads)
-            self._sets[types] = _Set(types, OfferedProgram(self.choices, offered), sizes)
-        return self._sets[types]
+            self._sets[type_bits] = _Set(type_bits, OfferedProgram(self.choices, offered), sizes)
+        return self._sets[type_bits]
 
     def _read(self, relaxed: Relaxed, expected: Seconds, limit: int) -> SolvedSet:
         first = self._first(relaxed)
@@ -223,9 +225,9 @@ def better_filled(
     return min(usual, apart, key=lambda each: each[0])
 
 
-def _types_of_bits(types: int) -> set[ShardingType]:
+def _types_of_bits(type_bits: int) -> set[ShardingType]:
     """Return the sharding types of some bits."""
-    return {kind for number, kind in enumerate(TYPES) if types >> number & 1}
+    return {kind for number, kind in enumerate(TYPES) if type_bits >> number & 1}
 
 
 def _unevenness(limit: int) -> float:

@@ -78,7 +78,7 @@ moves; it is then begun anew."""
 class Contender:
     """A set of sharding types with the best plan found from one of its first ones."""
 
-    types: int
+    type_bits: int
     """Bits of the types."""
     origin: int
     """Which of the set's first plans it comes from (``Start``)."""
@@ -155,8 +155,8 @@ class AnnealingSearch:
 
         Those by levels come later where memory decides (``TypeSets.start_of``).
         """
-        types, sets = self.engine.types_of(self.contenders[0].choices), self.sets
-        return sets.by_levels(types) if types in sets.has_room else sets.start_of(types)
+        type_bits, sets = self.engine.types_of(self.contenders[0].choices), self.sets
+        return sets.by_levels(type_bits) if type_bits in sets.has_room else sets.start_of(type_bits)
 
     def _beside(self) -> Start | None:
         """Return plans of a set of types next to one of the best plans'.
@@ -233,7 +233,9 @@ class AnnealingSearch:
                 plans = [first] if self.spent() else [first, self.balanced(first[1])]
                 found = min(plans, key=lambda each: each[0])
                 origin = start.origin + len(start.plans) - 1 - number
-                contenders.append(Contender(start.types, origin, *found, found[1], self._balancing))
+                contenders.append(
+                    Contender(start.type_bits, origin, *found, found[1], self._balancing)
+                )
         for contender in sorted(contenders, key=lambda each: each.time):
             if len(contenders) > 1 or contender.time == inf:
                 self._run(contender, self._first_run)
@@ -243,7 +245,7 @@ class AnnealingSearch:
 
     def _is_worth_packing(self, contender: Contender) -> bool:
         """Return whether plans of a contender's set may fit and take less time."""
-        return self.sets.is_worth_packing(contender.types, self.best[0])
+        return self.sets.is_worth_packing(contender.type_bits, self.best[0])
 
     def _pack(self, contender: Contender, effort: int) -> None:
         """Look for a plan of a contender's set that fits in memory.
@@ -251,7 +253,7 @@ class AnnealingSearch:
         Where tables take nearly all memory and GPUs have few, hardly any plan fits, and annealing
         finds none.
         """
-        found = self.sets.packed(contender.types, effort)
+        found = self.sets.packed(contender.type_bits, effort)
         contender.moves += effort
         self.moves += effort
         if found is not None:
@@ -270,7 +272,7 @@ class AnnealingSearch:
         """Replace the contender of the same set and origin by a better one."""
         same = [
             each for each in self.contenders
-            if (each.types, each.origin) == (contender.types, contender.origin)
+            if (each.type_bits, each.origin) == (contender.type_bits, contender.origin)
         ]  # fmt: skip
         if same and same[0].time <= contender.time:
             return
@@ -286,8 +288,8 @@ class AnnealingSearch:
         """
 
         def order(each: Contender) -> tuple[Seconds, Seconds, int, int]:
-            said = 0.0 if each.fits else self.sets.value(each.types)
-            return each.time, said, each.types, each.origin
+            said = 0.0 if each.fits else self.sets.value(each.type_bits)
+            return each.time, said, each.type_bits, each.origin
 
         some = [each for each in contenders if each.fits or self._is_worth_packing(each)]
         self.contenders = sorted(some, key=order)[:MAX_CONTENDERS]
@@ -323,15 +325,15 @@ class AnnealingSearch:
         best = self.contenders[0]
         if not best.is_stuck:
             return
-        types = self.engine.types_of(best.choices)
-        if types not in self._changed:
-            self._changed.add(types)
+        type_bits = self.engine.types_of(best.choices)
+        if type_bits not in self._changed:
+            self._changed.add(type_bits)
             for start in self.sets.changed((best.time, best.choices), self.spent):
                 self.join(start)
 
     def _run(self, contender: Contender, length: int) -> None:
         """Run from a contender's plan, or from its first one if stuck; keep a better plan."""
-        self.engine.offer(contender.types, self.sets.prices(contender.types))
+        self.engine.offer(contender.type_bits, self.sets.prices(contender.type_bits))
         heat = self._drawn_heat()
         plan = contender.first if contender.is_stuck else contender.choices
         weight = exp(self.rng.uniform(*map(log, BALANCE_RANGE)))

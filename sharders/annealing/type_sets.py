@@ -96,7 +96,7 @@ def bits(types: Iterable[ShardingType]) -> int:
 class Start:
     """Plans of a set of sharding types, not balanced yet."""
 
-    types: int
+    type_bits: int
     """Bits of the types."""
     plans: list[Found]
     """Plans; the time of those that take more memory than there is is infinite."""
@@ -176,16 +176,16 @@ class TypeSets:
         first = next(self.explored)
         yield first
         yield None
-        if best() > FAR * self.value(first.types):
+        if best() > FAR * self.value(first.type_bits):
             yield None
         yield from self._one_type_plans()
-        is_told = best() <= BEYOND * self.value(first.types)
+        is_told = best() <= BEYOND * self.value(first.type_bits)
         if is_told:
             yield from self._climbed(best)
             yield None
         yield from self._rule_plans(threshold_rules())
         yield None
-        if not is_told and self._is_roomy(first.types):
+        if not is_told and self._is_roomy(first.type_bits):
             yield from self._climbed(best)
             yield None
         yield from self._kind_plans()
@@ -205,7 +205,7 @@ class TypeSets:
                 num_made += 1
                 if best() < least or num_made % MADE_AT_ONCE == 0:
                     yield None
-                if start.plans and start.types in self.has_room:
+                if start.plans and start.type_bits in self.has_room:
                     break
 
     def _one_type_plans(self) -> Iterator[Start]:
@@ -218,14 +218,14 @@ class TypeSets:
         rules = [COARSE] if self.kinds.is_one_kind else RULES
         roomy: list[Start] = []
         for single in self.singles:
-            types = single | self.forced
-            best = self._best_of(types, rules)
+            type_bits = single | self.forced
+            best = self._best_of(type_bits, rules)
             found = best[0] if best else None
             if found is None and single == WHOLE:
                 num_tables = len(self.engine.problem.workload.tables)
-                found = self.packed(types, PACKING_MOVES * num_tables)
+                found = self.packed(type_bits, PACKING_MOVES * num_tables)
             if found is not None:
-                roomy.append(Start(types, [found]))
+                roomy.append(Start(type_bits, [found]))
         if roomy:
             yield min(roomy, key=lambda start: start.plans[0][0])
 
@@ -252,37 +252,37 @@ class TypeSets:
         yield self._pushed(start, heap)
         yield from self._neighbours(first, heap)
         while heap:
-            _, types = heappop(heap)
-            value = self.value(types)
+            _, type_bits = heappop(heap)
+            value = self.value(type_bits)
             if value > BEHIND * self._best or self._best < value == inf:
                 continue
-            if types not in self.has_room:
-                yield self.start_of(types)
-            if self.value(types) <= EXPANDED * self._best:
-                yield from self._neighbours(types, heap)
+            if type_bits not in self.has_room:
+                yield self.start_of(type_bits)
+            if self.value(type_bits) <= EXPANDED * self._best:
+                yield from self._neighbours(type_bits, heap)
         if first not in self.has_room:
             yield self.start_of(first)
 
-    def _is_roomy(self, types: int) -> bool:
+    def _is_roomy(self, type_bits: int) -> bool:
         """Return whether the options of a set's program leave enough memory free."""
-        said = self._solutions[types]
+        said = self._solutions[type_bits]
         return said is not None and said.memory <= FULL
 
-    def _neighbours(self, types: int, heap: list[tuple[Seconds, int]]) -> Iterator[Start]:
+    def _neighbours(self, type_bits: int, heap: list[tuple[Seconds, int]]) -> Iterator[Start]:
         """Yield a plan of each new neighbour of a set, and queue those whose plans come next.
 
         One with a lower value than the set itself comes at once, others when all programs are
         solved, smallest values first.
         """
-        others = [types ^ single for single in self.singles]
-        if types & ~self.forced in self.singles:  # where launches decide, two cost far more
+        others = [type_bits ^ single for single in self.singles]
+        if type_bits & ~self.forced in self.singles:  # where launches decide, two cost far more
             others += [single | self.forced for single in self.singles]
         new = {other for other in others if other != 0 and other not in self._solutions}
         later: list[int] = []
         for other in sorted(new, key=self._num_options):
             if self._is_over():
                 return
-            if self.value(other) < self.value(types):
+            if self.value(other) < self.value(type_bits):
                 yield self._pushed(self._at_sight(other), heap)
             else:
                 later.append(other)
@@ -295,23 +295,23 @@ class TypeSets:
         The value is too low, as no plan reaches it, and the step of the plan as it is placed too
         high.
         """
-        value = self.value(start.types)
+        value = self.value(start.type_bits)
         placed = min((time for time, _ in start.plans), default=inf)
-        heappush(heap, ((value * min(placed, NO_ROOM * value)) ** 0.5, start.types))
+        heappush(heap, ((value * min(placed, NO_ROOM * value)) ** 0.5, start.type_bits))
         return start
 
-    def _num_options(self, types: int) -> tuple[int, int]:
+    def _num_options(self, type_bits: int) -> tuple[int, int]:
         """Return a set's number of options: with fewer, its program is solved sooner."""
         kinds = np.asarray(self.engine.search.tables.kind)
-        return int((types >> kinds & 1).sum()), types
+        return int((type_bits >> kinds & 1).sum()), type_bits
 
-    def _at_sight(self, types: int) -> Start:
+    def _at_sight(self, type_bits: int) -> Start:
         """Return a plan of a set's estimated program; none: there is no room."""
-        said = self._solutions[types]
+        said = self._solutions[type_bits]
         if said is None:
-            return Start(types, [], PROGRAM)
-        found = self.programs.plan(types, said)
-        return Start(types, [found] if found[0] < inf else [], PROGRAM)
+            return Start(type_bits, [], PROGRAM)
+        found = self.programs.plan(type_bits, said)
+        return Start(type_bits, [found] if found[0] < inf else [], PROGRAM)
 
     def _first(self) -> int:
         """Return the set that is tried first.
@@ -345,18 +345,18 @@ class TypeSets:
         """Yield the best plans with all tables of a type changed, if they are hardly worse."""
         seen: set[int] = set()
         for time, plan in self.changes.descend(found[1], is_over)[:MAX_CHANGED]:
-            types = self.engine.types_of(plan)
-            if time < found[0] * CHANGED_BEHIND and types not in seen:
-                seen.add(types)
-                yield Start(types, [(time, plan)])
+            type_bits = self.engine.types_of(plan)
+            if time < found[0] * CHANGED_BEHIND and type_bits not in seen:
+                seen.add(type_bits)
+                yield Start(type_bits, [(time, plan)])
 
     def beside(self, sets: Iterable[int], best: Seconds) -> Start | None:
         """Return plans of the first set next to some others that has none yet; None: all have.
 
         There are no plans if its program promises no shorter step than the best one so far.
         """
-        for types in sets:
-            for other in self._beside(types):
+        for type_bits in sets:
+            for other in self._beside(type_bits):
                 if other in self.has_room or other in self._hopeless:
                     continue
                 if self.value(other) < best:
@@ -365,101 +365,101 @@ class TypeSets:
                 return Start(other, [])
         return None
 
-    def _beside(self, types: int) -> Iterator[int]:
+    def _beside(self, type_bits: int) -> Iterator[int]:
         """Yield sets with a type less, with another one instead, and with one more."""
-        own = [single for single in self.singles if single & types]
-        others = [single for single in self.singles if not single & types]
-        yield from (types ^ single for single in own if types != single)
-        yield from (types ^ single ^ other for single in own for other in others)
-        yield from (types ^ other for other in others)
+        own = [single for single in self.singles if single & type_bits]
+        others = [single for single in self.singles if not single & type_bits]
+        yield from (type_bits ^ single for single in own if type_bits != single)
+        yield from (type_bits ^ single ^ other for single in own for other in others)
+        yield from (type_bits ^ other for other in others)
 
     @property
     def _best(self) -> Seconds:
         """Return the smallest value of sets that have room; of any that may, if none has yet."""
-        roomy = [types for types in self._solutions if self.has_room.get(types)]
+        roomy = [type_bits for type_bits in self._solutions if self.has_room.get(type_bits)]
         untried = self._solutions.keys() - self.has_room.keys()
         return min(map(self.value, roomy or untried), default=inf)
 
-    def value(self, types: int) -> Seconds:
+    def value(self, type_bits: int) -> Seconds:
         """Return the value of a set's program; infinite if there is no room.
 
         It is an estimate until the set has plans: shards of one size take a third of the time of
         all sizes, and most sets are never worth a plan.
         """
-        if types not in self._solutions:
-            self._solutions[types] = self.programs.estimate(types)
-        said = self._solutions[types]
+        if type_bits not in self._solutions:
+            self._solutions[type_bits] = self.programs.estimate(type_bits)
+        said = self._solutions[type_bits]
         return inf if said is None else said.expected
 
-    def prices(self, types: int) -> NDArray[np.float64] | None:
+    def prices(self, type_bits: int) -> NDArray[np.float64] | None:
         """Return the prices of options in a set's program (``Relaxed``); None: there is none."""
-        said = self._solutions.get(types)
+        said = self._solutions.get(type_bits)
         return None if said is None else said.prices
 
-    def _solve(self, types: int) -> SolvedSet | None:
+    def _solve(self, type_bits: int) -> SolvedSet | None:
         """Return the solution of a set's program for the best limit."""
-        if types not in self._solved:
-            self._solved.add(types)
-            self._solutions[types] = self.programs.solve(types)
-        return self._solutions[types]
+        if type_bits not in self._solved:
+            self._solved.add(type_bits)
+            self._solutions[type_bits] = self.programs.solve(type_bits)
+        return self._solutions[type_bits]
 
-    def start_of(self, types: int) -> Start:
+    def start_of(self, type_bits: int) -> Start:
         """Return plans of a set, of its program's options and of greedy rules."""
         plans: list[Found] = []
-        solved = self._solve(types)
+        solved = self._solve(type_bits)
         if solved is not None:
             # where memory decides, levels come later, if the best plan is of these types
-            by_levels = self._by_levels(types, solved) if self._is_roomy(types) else None
-            plans.append(by_levels or self.programs.plan(types, solved, may_overfill=True))
+            by_levels = self._by_levels(type_bits, solved) if self._is_roomy(type_bits) else None
+            plans.append(by_levels or self.programs.plan(type_bits, solved, may_overfill=True))
         # the first set's plan is annealed before usual rules are tried
         usual = self.tuning.rules(BEST_RULES) if self.has_room else threshold_rules()
-        greedy = self._greedy(types, list(usual))
+        greedy = self._greedy(type_bits, list(usual))
         plans += [] if greedy is None else [greedy]
-        self.has_room[types] = any(time < inf for time, _ in plans)
-        return Start(types, plans)
+        self.has_room[type_bits] = any(time < inf for time, _ in plans)
+        return Start(type_bits, plans)
 
-    def packed(self, types: int, effort: float) -> Found | None:
+    def packed(self, type_bits: int, effort: float) -> Found | None:
         """Return a plan of a set packed into memory; None: the effort finds none.
 
         The next effort goes on from there (``PackingSearch``).
         """
         engine = self.engine
         self._filled += 1
-        if types not in self._packings:
+        if type_bits not in self._packings:
             kinds, numbers = np.asarray(engine.search.tables.kind), engine.arrays.number_of
-            wanted = (numbers >= 0) & ((types >> kinds[numbers] & 1) > 0)
-            self._packings[types] = PackingSearch(engine.problem.groundwork, wanted)
-        plan = self._packings[types].go_on(effort, self._is_over)
+            wanted = (numbers >= 0) & ((type_bits >> kinds[numbers] & 1) > 0)
+            self._packings[type_bits] = PackingSearch(engine.problem.groundwork, wanted)
+        plan = self._packings[type_bits].go_on(effort, self._is_over)
         if plan is None or not engine.arrays.has(plan):
             return None
         choices = engine.choices_of(plan)
         return engine.start(choices), choices
 
-    def is_worth_packing(self, types: int, best: Seconds) -> bool:
+    def is_worth_packing(self, type_bits: int, best: Seconds) -> bool:
         """Return whether a set has no plan yet, may get one by packing, and has a low value."""
-        packing = self._packings.get(types)
-        is_over = self.has_room.get(types) or (packing is not None and packing.is_over)
-        return not is_over and self.value(types) < best
+        packing = self._packings.get(type_bits)
+        is_over = self.has_room.get(type_bits) or (packing is not None and packing.is_over)
+        return not is_over and self.value(type_bits) < best
 
-    def by_levels(self, types: int) -> Start | None:
+    def by_levels(self, type_bits: int) -> Start | None:
         """Return the best plan of a set by levels; None: they were tried, or it has no program."""
-        solved = self._solutions.get(types)
-        if solved is None or types in self._levelled:
+        solved = self._solutions.get(type_bits)
+        if solved is None or type_bits in self._levelled:
             return None
-        found = self._by_levels(types, solved)
-        return Start(types, [] if found is None else [found], BY_LEVELS)
+        found = self._by_levels(type_bits, solved)
+        return Start(type_bits, [] if found is None else [found], BY_LEVELS)
 
-    def _by_levels(self, types: int, solved: SolvedSet) -> Found | None:
+    def _by_levels(self, type_bits: int, solved: SolvedSet) -> Found | None:
         """Return the best plan of a set by levels; None: there is no room."""
-        self._levelled.add(types)
-        found = LevelSearch(self.programs, types, solved, self._is_over).run(self._of_levels)
+        self._levelled.add(type_bits)
+        found = LevelSearch(self.programs, type_bits, solved, self._is_over).run(self._of_levels)
         if found is not None:
             self._of_levels = min(self._of_levels, found[0])
         return found
 
-    def _greedy(self, types: int, rules: Sequence[Parameters]) -> Found | None:
+    def _greedy(self, type_bits: int, rules: Sequence[Parameters]) -> Found | None:
         """Return the best plan of some rules, and of changes of the best; None: no room."""
-        tried = self._best_of(types, (*RULES, *(each for each in rules if each not in RULES)))
+        tried = self._best_of(type_bits, (*RULES, *(each for each in rules if each not in RULES)))
         if tried is None:
             return None
         best, rule = tried
@@ -472,9 +472,11 @@ class TypeSets:
                 best = time, self.engine.present()
         return best
 
-    def _best_of(self, types: int, rules: Iterable[Parameters]) -> tuple[Found, Parameters] | None:
+    def _best_of(
+        self, type_bits: int, rules: Iterable[Parameters]
+    ) -> tuple[Found, Parameters] | None:
         """Return the best plan of some rules and types, and its rule; None: no room."""
-        self.engine.offer(types)
+        self.engine.offer(type_bits)
         best: tuple[Found, Parameters] | None = None
         for rule in rules:
             time = self._time(rule)

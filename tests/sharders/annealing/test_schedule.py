@@ -113,10 +113,10 @@ def test_sets_of_types_beside_one_have_plans_where_programs_promise_enough() -> 
     started, refused = [], []
     best = sets.value(own) * 1.2
     while (start := sets.beside([own], best)) is not None:
-        differences = start.types ^ own
+        differences = start.type_bits ^ own
         assert 0 < differences.bit_count() <= 2
-        assert start.types.bit_count() - own.bit_count() in {-1, 0, 1}
-        (started if start.plans else refused).append(start.types)
+        assert start.type_bits.bit_count() - own.bit_count() in {-1, 0, 1}
+        (started if start.plans else refused).append(start.type_bits)
     assert len({*started, *refused}) == len(started) + len(refused)
     assert started
     assert all(sets.value(types) < best for types in started)
@@ -130,12 +130,12 @@ def test_the_plan_of_a_program_and_that_of_a_greedy_both_contend() -> None:
     search = AnnealingSearch(Engine(posed), Budget(), Random(0))
     start = search.sets.start_of(bits(FIRST))
     search.join(start)
-    assert {each.types for each in search.contenders} == {bits(FIRST)}
+    assert {each.type_bits for each in search.contenders} == {bits(FIRST)}
     reached = {each.origin: each.time for each in search.contenders}
     greedy, program = (time for time, _ in reversed(start.plans))
     assert reached[0] < greedy
     assert reached[1] < program
-    search.join(Start(start.types, start.plans[1:]))  # the greedy one again, now not annealed
+    search.join(Start(start.type_bits, start.plans[1:]))  # the greedy one again, now not annealed
     assert {each.origin: each.time for each in search.contenders} == pytest.approx(reached)
 
 
@@ -176,8 +176,8 @@ def test_what_does_not_fit_is_packed_in_turn_with_runs_and_given_up_at_last() ->
         search.join(search.sets.start_of(bits(types)))
     fit, *others = search.contenders
     assert fit.time == first
-    said = [search.sets.value(each.types) for each in others]  # none says so: no room at all
-    assert [each.types for each in others] == [bits([ShardingType.COLUMN_WISE]), bits(FIRST)]
+    said = [search.sets.value(each.type_bits) for each in others]  # none says so: no room at all
+    assert [each.type_bits for each in others] == [bits([ShardingType.COLUMN_WISE]), bits(FIRST)]
     assert said == sorted(said)
     assert said[-1] < first
     assert search.engine.plan_of(others[0].choices)  # it has one, which does not fit
@@ -185,7 +185,7 @@ def test_what_does_not_fit_is_packed_in_turn_with_runs_and_given_up_at_last() ->
         moves = search.moves
         search.run_next()
         assert search.moves > moves
-    assert search.contenders[0].types == bits([ShardingType.COLUMN_WISE])
+    assert search.contenders[0].type_bits == bits([ShardingType.COLUMN_WISE])
 
 
 def test_after_a_run_that_gained_nothing_the_next_begins_with_the_first_plan(
@@ -255,7 +255,9 @@ def test_the_set_of_the_best_plan_has_plans_of_its_own_whichever_set_it_began_in
     search.join(Start(search.sets.offered, [plan]))
     own = search.own_set()
     assert own is not None
-    assert own.types == search.engine.types_of(search.contenders[0].choices) != search.sets.offered
+    assert (
+        own.type_bits == search.engine.types_of(search.contenders[0].choices) != search.sets.offered
+    )
     assert own.plans
     assert search.own_set() is None
 
@@ -263,32 +265,32 @@ def test_the_set_of_the_best_plan_has_plans_of_its_own_whichever_set_it_began_in
 def tried_of(sets: TypeSets, looked_at: int) -> list[int]:
     """Return the sets that have all their plans made, among so many that are looked at."""
     some = islice(sets.explored, looked_at)
-    return [start.types for start in some if start.plans and start.types in sets.has_room]
+    return [start.type_bits for start in some if start.plans and start.type_bits in sets.has_room]
 
 
 def test_a_set_that_is_looked_at_has_a_plan_of_what_its_program_says_at_sight() -> None:
     search = AnnealingSearch(Engine(problem()), Budget(), Random(0))
     sets = search.sets
-    seen = [start for start in islice(sets.explored, 12) if start.types not in sets.has_room]
+    seen = [start for start in islice(sets.explored, 12) if start.type_bits not in sets.has_room]
     assert seen
     for start in seen:
         assert len(start.plans) == 1
         time, choices = start.plans[0]
         assert time == search.engine.start(choices)
-        assert sets.prices(start.types) is not None
+        assert sets.prices(start.type_bits) is not None
         search.join(start)
-    assert {(each.types, each.origin) for each in search.contenders} == {
-        (start.types, PROGRAM) for start in seen
+    assert {(each.type_bits, each.origin) for each in search.contenders} == {
+        (start.type_bits, PROGRAM) for start in seen
     }
 
 
 def test_neighbours_come_by_what_their_programs_promise_better_ones_at_once() -> None:
     sets = AnnealingSearch(Engine(problem()), Budget(), Random(0)).sets
-    first = next(sets.explored).types
-    seen = list(takewhile(lambda start: start.types not in sets.has_room, sets.explored))
-    promised = [sets.value(start.types) / sets.value(first) for start in seen]
+    first = next(sets.explored).type_bits
+    seen = list(takewhile(lambda start: start.type_bits not in sets.has_room, sets.explored))
+    promised = [sets.value(start.type_bits) / sets.value(first) for start in seen]
     ordinary = [each for each in promised if each >= 1]
-    assert {first ^ start.types for start in seen} == set(sets.singles)
+    assert {first ^ start.type_bits for start in seen} == set(sets.singles)
     assert len(ordinary) > 1
     assert ordinary == sorted(ordinary)
     assert promised == [each for each in promised if each < 1] + ordinary
@@ -302,7 +304,7 @@ def test_where_the_first_set_has_no_room_its_tables_may_be_whole() -> None:
     engine = Engine(example_problem(replace(posed, tables=tables), world_size=16, num_nodes=2))
     sets = AnnealingSearch(engine, Budget(), Random(0)).sets
     whole = bits([*FIRST, ShardingType.TABLE_WISE])
-    assert next(sets.explored).types == whole
+    assert next(sets.explored).type_bits == whole
     assert sets.value(whole) < sets.value(bits(FIRST)) == inf
     assert tried_of(sets, 12)
 
@@ -314,7 +316,9 @@ def test_every_set_has_the_types_that_some_table_allows_alone() -> None:
     engine = Engine(example_problem(replace(posed, tables=tables), world_size=16, num_nodes=2))
     sets = AnnealingSearch(engine, Budget(), Random(0)).sets
     forced = bits([ShardingType.ROW_WISE])
-    starts = [(start.types, start.types in sets.has_room) for start in islice(sets.explored, 24)]
+    starts = [
+        (start.type_bits, start.type_bits in sets.has_room) for start in islice(sets.explored, 24)
+    ]
     assert starts[0] == (bits(FIRST) | forced, False)
     assert all(types & forced for types, _ in starts)
     tried = [types for types, is_tried in starts if is_tried]
@@ -393,7 +397,7 @@ def test_where_one_type_alone_is_best_all_are_looked_at() -> None:
         return solved and solved._replace(expected=float(types.bit_count()))
 
     sets.programs.solve = sets.programs.estimate = counted  # type: ignore[method-assign]
-    assert {start.types for start in sets.explored} >= set(sets.singles)
+    assert {start.type_bits for start in sets.explored} >= set(sets.singles)
 
 
 def test_the_best_plan_of_one_type_alone_is_among_the_first() -> None:
@@ -409,7 +413,7 @@ def test_the_best_plan_of_one_type_alone_is_among_the_first() -> None:
     early = takewhile(
         lambda start: start is None or len(sets.has_room) == 0, sets.at_once(lambda: 1.0)
     )
-    alone = [start for start in early if start and not start.is_rough and start.types == best]
+    alone = [start for start in early if start and not start.is_rough and start.type_bits == best]
     assert min(start.plans[0][0] for start in alone) <= times[best]
 
 
@@ -437,7 +441,7 @@ def test_no_more_than_two_neighbours_come_without_a_run() -> None:
     for start in starts:
         made = made + 1 if start and start.origin == PROGRAM else 0
         most = max(most, made)
-    assert len({start.types for start in starts if start and start.origin == PROGRAM}) > 4
+    assert len({start.type_bits for start in starts if start and start.origin == PROGRAM}) > 4
     assert most == MADE_AT_ONCE
 
 
