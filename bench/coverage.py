@@ -37,7 +37,7 @@ from costmodel.uncertainty.error_model import (
     ErrorModel,
     error_model,
 )
-from costmodel.uncertainty.step_samples import sample_program, sample_steps
+from costmodel.uncertainty.step_samples import sample_operations, sample_steps
 from planner.files.plans import plan_from_tables
 from planner.files.profiles import load_profile
 
@@ -68,7 +68,7 @@ def published() -> list[JudgedStep]:
         precision = PRECISION[row["precision"]]
         if "V100" in row["gpu"] and precision is DataType.TF32:
             precision = DataType.FP32
-        sampled = sample_program(program, topology, kernels_alone(topology, precision))
+        sampled = sample_operations(program, topology, kernels_alone(topology, precision))
         logs = np.log(sampled.times[:, 0])
         measured = float(row["step_ms"]) * MS
         steps.append(

@@ -57,11 +57,11 @@ from costmodel.step.dense_kernels import DenseCosts
 from costmodel.step.evaluation import evaluated
 from costmodel.step.graph import Resource, Stage
 from costmodel.step.loads import GroupLoad, PlanLoads
+from costmodel.step.operation_timeline import operation_timeline
 from costmodel.step.optimizer import DenseOptimizer
-from costmodel.step.program import Program
-from costmodel.step.program_timeline import program_timeline
 from costmodel.step.sparse import SparsePart
-from costmodel.step.synthesis import program
+from costmodel.step.step_operations import StepOperations
+from costmodel.step.synthesis import step_operations
 from costmodel.step.template import Event, GroupFormulas, Work, WorkKind
 
 ROOT = Path(__file__).parents[1]
@@ -185,7 +185,7 @@ def row_wise_plan(work: Workload, world_size: int) -> ShardingPlan:
     return ShardingPlan(tables=shardings, world_size=world_size, local_world_size=world_size)
 
 
-def nvidia_program(work: Workload, topology: Topology) -> Program:
+def nvidia_program(work: Workload, topology: Topology) -> StepOperations:
     """Return NVIDIA's hybrid-parallel step: the bottom MLP is one more table, on rank 0."""
     size, whole_batch = topology.world_size, replace(work, local_batch_size=GLOBAL_BATCH)
     builder, given, gpu = StepBuilder(topology), Given(), topology.hardware.gpu
@@ -242,9 +242,9 @@ def unfused_update(builder: StepBuilder, work: Workload, load: GroupLoad) -> Giv
     return given
 
 
-def sok_program(work: Workload, topology: Topology) -> Program:
+def sok_program(work: Workload, topology: Topology) -> StepOperations:
     """Return SOK's step: a row-wise one whose rows are not copied around their exchanges."""
-    made = program(work, topology, row_wise_plan(work, topology.world_size))
+    made = step_operations(work, topology, row_wise_plan(work, topology.world_size))
     missing = {index for index, op in enumerate(made.ops) if op.name.endswith(NOT_IN_SOK)}
     launches = (made.ops[index].launched_by for index in missing)
     missing |= {each for each in launches if each is not None}
@@ -256,7 +256,7 @@ def sok_program(work: Workload, topology: Topology) -> Program:
     return replace(made, ops=tuple(ops))
 
 
-def program_of(row: dict[str, str]) -> tuple[Program, Topology]:
+def program_of(row: dict[str, str]) -> tuple[StepOperations, Topology]:
     """Return the step of a published row, and the machine it ran on."""
     num_gpus, name = int(row["num_gpus"]), profile_name(row["gpu"])
     topology = Topology(
@@ -273,7 +273,7 @@ def program_of(row: dict[str, str]) -> tuple[Program, Topology]:
 
 def predict(row: dict[str, str]) -> tuple[float, dict[str, float]]:
     """Return predicted seconds of a published row, and the critical path by stage."""
-    timeline = program_timeline(program_of(row)[0])
+    timeline = operation_timeline(program_of(row)[0])
     return timeline.step_time, {str(k): v for k, v in timeline.breakdown().items()}
 
 

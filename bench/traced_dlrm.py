@@ -9,11 +9,11 @@ from bench.fitting.traced_model import sharding_plan, topology, workload
 from costmodel.base.units import Bytes
 from costmodel.step.builder import StepBuilder
 from costmodel.step.evaluation import evaluated
-from costmodel.step.expansion import ProgramGraph
+from costmodel.step.expansion import OperationGraph
 from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Stage
 from costmodel.step.loads import PlanLoads
-from costmodel.step.program import Program
 from costmodel.step.sparse import SparsePart
+from costmodel.step.step_operations import StepOperations
 from costmodel.step.synthesis import write_step
 from costmodel.step.template import GroupFormulas, Template
 
@@ -25,7 +25,7 @@ def sparse_part(builder: StepBuilder) -> SparsePart:
     return SparsePart(builder, workload(), formulas)
 
 
-def traced_program(step: Template) -> Program:
+def traced_program(step: Template) -> StepOperations:
     """Return the program of the traced plan, from a template of its step."""
     return evaluated(step, PlanLoads(workload(), topology()).groups(sharding_plan()))
 
@@ -33,7 +33,7 @@ def traced_program(step: Template) -> Program:
 def synthesized() -> ExecutionGraph:
     """Return the graph of one step, as the TorchRec of the trace issues it."""
     step = write_step(sparse_part(StepBuilder(topology())), distributes_after_forward=True)
-    return ProgramGraph.of(traced_program(step), 1)
+    return OperationGraph.of(traced_program(step), 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from costmodel.step.builder import StepBuilder
 from costmodel.step.evaluation import evaluated
 from costmodel.step.groups import GroupKey
 from costmodel.step.loads import GroupLoad
-from costmodel.step.program import Program
+from costmodel.step.step_operations import StepOperations
 from costmodel.step.template import Feature, Linear
 
 _KEY = GroupKey(pooled=True, weighted=False, sharding_type=ShardingType.TABLE_WISE)
@@ -16,7 +16,7 @@ IDS, FEATURES = (Linear({Feature(_KEY, name): 1.0}) for name in ("ids", "feature
 """What ``built`` gives them on every rank."""
 
 
-def built(builder: StepBuilder, *, ids: object = 0.0, features: object = 0.0) -> Program:
+def built(builder: StepBuilder, *, ids: object = 0.0, features: object = 0.0) -> StepOperations:
     """Evaluate what was written, for loads that have these numbers on every rank."""
     load = GroupLoad(
         key=_KEY,

@@ -13,8 +13,8 @@ from costmodel.domain.plan import (
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Interaction, Workload
 from costmodel.inputs.distribution import Zipf
 from costmodel.step.graph import NodeKind
-from costmodel.step.program import Op, Program
-from costmodel.step.synthesis import program
+from costmodel.step.step_operations import Op, StepOperations
+from costmodel.step.synthesis import step_operations
 
 UNIFORM = Zipf(exponent=0.0)
 BATCH = 256
@@ -61,22 +61,22 @@ def plan(
     )
 
 
-def step(work: Workload, topology: Topology, kind: ShardingType, *ranks: int) -> Program:
+def step(work: Workload, topology: Topology, kind: ShardingType, *ranks: int) -> StepOperations:
     """Return the step of a workload whose tables are all sharded alike."""
     how = {one.name: (kind, ranks) for one in work.tables}
-    return program(work, topology, plan(work, topology, how))
+    return step_operations(work, topology, plan(work, topology, how))
 
 
-def collectives(made: Program) -> list[Op]:
+def collectives(made: StepOperations) -> list[Op]:
     return [op for op in made.ops if op.kind is NodeKind.COLLECTIVE]
 
 
-def named(made: Program, *names: str) -> list[Op]:
+def named(made: StepOperations, *names: str) -> list[Op]:
     """Return the operations of these names, in the order of the program."""
     return [op for op in made.ops if op.name in names]
 
 
-def index(made: Program, name: str) -> int:
+def index(made: StepOperations, name: str) -> int:
     """Return where the operation of that name is in the program."""
     (at,) = (i for i, op in enumerate(made.ops) if op.name == name)
     return at

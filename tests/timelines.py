@@ -2,10 +2,10 @@
 
 from costmodel.base.units import MS, US
 from costmodel.domain.hardware import Basis, Bound, Source
-from costmodel.step.expansion import ProgramGraph
+from costmodel.step.expansion import OperationGraph
 from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Stage
-from costmodel.step.program import Program
 from costmodel.step.simulator import simulate
+from costmodel.step.step_operations import StepOperations
 from costmodel.step.synthesis import NUM_STEPS
 from costmodel.step.timeline import Timeline
 
@@ -60,8 +60,8 @@ def two_ranks() -> Timeline:
     )
 
 
-def simulated(program: Program, num_steps: int = NUM_STEPS) -> Timeline:
+def simulated(program: StepOperations, num_steps: int = NUM_STEPS) -> Timeline:
     """Time a program's nodes one by one, as the simulator does with any graph."""
-    nodes = list(ProgramGraph.of(program, num_steps).nodes)
+    nodes = list(OperationGraph.of(program, num_steps).nodes)
     size = program.world_size
     return simulate(ExecutionGraph(nodes=nodes, world_size=size, num_steps=num_steps))

@@ -60,7 +60,7 @@ from costmodel.kernels.embedding import forward_time
 from costmodel.memory.rank_memory import memory_per_rank
 from costmodel.memory.storage import RESERVE_SHARE
 from costmodel.step.loads import PlanLoads
-from costmodel.step.program_timeline import plan_timeline
+from costmodel.step.operation_timeline import plan_timeline
 from planner.files.profiles import load_profile
 from planner.files.workload_reading import load_workload
 

@@ -16,7 +16,7 @@ from bench.conformity.synthesized import facts
 from bench.forked_ranks import ROOT, command
 from costmodel.domain.workload import OptimizerImplementation
 from costmodel.step.optimizer import IMPLEMENTATIONS
-from costmodel.step.synthesis import program
+from costmodel.step.synthesis import step_operations
 from planner.files.json_text import dump_json
 
 Trained: TypeAlias = tuple[tuple[Fact, ...], ...] | str
@@ -69,7 +69,7 @@ def run(some: Sequence[Cell]) -> tuple[Result, ...]:
 
 
 def _synthesize(cell: Cell) -> tuple[tuple[Fact, ...], ...]:
-    made = program(cell.workload, cell.topology, cell.plan)
+    made = step_operations(cell.workload, cell.topology, cell.plan)
     turn = IMPLEMENTATIONS[OptimizerImplementation.FOR_LOOP][cell.workload.dense.optimizer]
     turn_time = turn.num_ops * cell.topology.hardware.host.op_time
     return tuple(facts(made, rank, turn_time) for rank in range(cell.world_size))

@@ -6,7 +6,7 @@ from typing import TypeAlias
 from bench.conformity.facts import LEAST, Fact
 from costmodel.base.units import Seconds
 from costmodel.step.graph import NodeKind, Stage
-from costmodel.step.program import Op, Program
+from costmodel.step.step_operations import Op, StepOperations
 
 Parts: TypeAlias = tuple[tuple[str, float], ...]
 """Kinds of operators, and the share of the kernel's bytes that each moves."""
@@ -75,7 +75,7 @@ _KERNELS: Mapping[str, tuple[str, Parts]] = {
 """Part of the step and operators of each kernel, by the end of its name."""
 
 
-def facts(program: Program, rank: int, turn_time: Seconds) -> tuple[Fact, ...]:
+def facts(program: StepOperations, rank: int, turn_time: Seconds) -> tuple[Fact, ...]:
     """Return the facts of a rank, in the order in which the host issues them.
 
     ``turn_time``: host time of a turn of the optimizer's loop.

@@ -18,7 +18,7 @@ from bench.gpu_study.traces import stage_times
 from costmodel.base.errors import InputError, Problem
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Device, HardwareProfile, Topology
-from costmodel.step.program_timeline import plan_timeline
+from costmodel.step.operation_timeline import plan_timeline
 from costmodel.step.timeline import DEVICE_KINDS
 from planner.calibration.points import point_data, point_key, read_point
 from planner.files.json_text import dump_json

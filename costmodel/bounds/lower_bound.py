@@ -4,7 +4,7 @@
 per step of the heaviest cycle: a walk along dependencies from an operation to the same operation
 of a later step. Hence the weight of *any* cycle, and any weighted mean of cycles, is a bound.
 
-The cycles used are of two kinds. Those of ``bounds.program_cycles`` run through host threads and
+The cycles used are of two kinds. Those of ``bounds.step_cycles`` run through host threads and
 device alike, along the operations of the groups that all plans in question have, and those that
 others put into the same queues. Those of ``bounds.paths`` run over one rank's streams, from the
 first to the last operation of a step, along dependencies that are there whatever the plan. An

@@ -17,7 +17,7 @@ from costmodel.kernels.embedding import lookup_rates
 from costmodel.kernels.traffic import WEIGHT_GRADIENT_RATIO
 from costmodel.step.cuts import GroupKernel
 from costmodel.step.groups import GroupKey
-from costmodel.step.program import ProcessGroup
+from costmodel.step.step_operations import ProcessGroup
 from costmodel.step.template import RANK_FEATURES, Feature, TemplateOp, Work, WorkKind
 
 Lines = tuple[tuple[float, float], ...]

@@ -19,7 +19,7 @@ from costmodel.bounds.op_times import OpTimes
 from costmodel.bounds.precedence import compatible_ops, heaviest_compatible
 from costmodel.step.graph import HOST_THREADS, Resource
 from costmodel.step.groups import GroupKey
-from costmodel.step.program import ProcessGroup
+from costmodel.step.step_operations import ProcessGroup
 from costmodel.step.template import (
     RANK_FEATURES,
     SOME_TABLES_FEATURES,

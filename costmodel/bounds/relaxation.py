@@ -18,7 +18,7 @@ from costmodel.bounds.op_times import BACKWARD, FORWARD
 from costmodel.bounds.option_features import WIDTH, BoundOptions, Part
 from costmodel.bounds.option_program import ProgramBasis
 from costmodel.bounds.paths import WeightedCycle
-from costmodel.bounds.program_cycles import ProgramCycles
+from costmodel.bounds.step_cycles import StepCycles
 from costmodel.bounds.step_program import OptionCycle, RelaxedStep, StepProgram
 from costmodel.domain.plan import ShardingType
 from costmodel.memory.rank_memory import rank_rooms
@@ -267,6 +267,6 @@ class Relaxation:
         return RelaxedStep(template, options, self.index, memory, self.present)
 
     @cached_property
-    def _program(self) -> ProgramCycles:
+    def _program(self) -> StepCycles:
         step, busy = self._step, self.options.busy_shares(self.present)
-        return ProgramCycles(step.template, self.index, step.largest, self.present, busy)
+        return StepCycles(step.template, self.index, step.largest, self.present, busy)

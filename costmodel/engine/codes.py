@@ -1,6 +1,6 @@
 """Numbers that stand for kinds of work and process groups in flat arrays."""
 
-from costmodel.step.program import ProcessGroup
+from costmodel.step.step_operations import ProcessGroup
 from costmodel.step.template import WorkKind
 
 CONSTANT, STREAM, FORWARD, BACKWARD, EXCHANGE, ISSUE, GIVEN, LINEAR, WEIGHT_GRADIENT = range(9)

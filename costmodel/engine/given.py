@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from costmodel.domain.hardware import Topology
 from costmodel.engine.lowering import Columns, lower
 from costmodel.engine.step import Step, StepClock
-from costmodel.step.program import Op, Program
+from costmodel.step.step_operations import Op, StepOperations
 from costmodel.step.template import Template, TemplateOp, Work, WorkKind
 
 MOST_AT_ONCE = 1 << 22
@@ -18,7 +18,7 @@ MOST_AT_ONCE = 1 << 22
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GivenStep:
-    """The recurrences of one program; operations that take no time are contracted."""
+    """The recurrences of one step; operations that take no time are contracted."""
 
     step: Step
     ops: tuple[int, ...]
@@ -26,14 +26,14 @@ class GivenStep:
     topology: Topology
 
     @classmethod
-    def of(cls, program: Program, topology: Topology) -> "GivenStep":
-        """Contract a program."""
+    def of(cls, operations: StepOperations, topology: Topology) -> "GivenStep":
+        """Contract a step's operations."""
         template = Template(
-            ops=tuple(_template_op(op) for op in program.ops),
-            resources=tuple(dict.fromkeys(op.resource for op in program.ops)),
+            ops=tuple(_template_op(op) for op in operations.ops),
+            resources=tuple(dict.fromkeys(op.resource for op in operations.ops)),
             topology=topology,
-            launch_delay=program.launch_delay,
-            like=program.like,
+            launch_delay=operations.launch_delay,
+            like=operations.like,
         )
         timed = [index for index, op in enumerate(template.ops) if _is_given(op)]
         rows = [0] * len(template.ops)

@@ -33,7 +33,7 @@ from costmodel.kernels.collectives import CollectiveForm
 from costmodel.kernels.embedding import lookup_rates
 from costmodel.kernels.times import StreamTimes
 from costmodel.step.groups import GroupKey, KernelKey
-from costmodel.step.program import ProcessGroup
+from costmodel.step.step_operations import ProcessGroup
 from costmodel.step.template import (
     KERNEL_FEATURES,
     PLAN_FEATURES,

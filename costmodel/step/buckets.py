@@ -9,7 +9,7 @@ from costmodel.kernels.collectives import collective_estimate
 from costmodel.kernels.pointwise import pointwise_time
 from costmodel.step.builder import StepBuilder
 from costmodel.step.graph import Stage
-from costmodel.step.program import ProcessGroup
+from costmodel.step.step_operations import ProcessGroup
 
 FIRST_BUCKET: Bytes = 1 * MIB
 BUCKET: Bytes = 25 * MIB

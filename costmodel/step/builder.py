@@ -13,7 +13,7 @@ from costmodel.kernels.collectives import RankGroup, collective_form
 from costmodel.step.graph import HOST_THREADS, NodeKind, Resource, Role, Stage
 from costmodel.step.groups import GroupKey
 from costmodel.step.issue import COLLECTIVE, COMPILED_CALL_OPS, GRAPHED_CALL, ONE_OP, Issue
-from costmodel.step.program import LikeBatches, ProcessGroup
+from costmodel.step.step_operations import LikeBatches, ProcessGroup
 from costmodel.step.template import (
     Event,
     Exchange,

@@ -1,4 +1,4 @@
-"""The program of one plan: a template's formulas evaluated at the plan's loads."""
+"""A step's operations for one plan: a template's formulas evaluated at the plan's loads."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +19,7 @@ from costmodel.kernels.embedding import (
 )
 from costmodel.kernels.traffic import Traffic
 from costmodel.step.loads import GroupLoad
-from costmodel.step.program import Op, ProcessGroup, Program
+from costmodel.step.step_operations import Op, ProcessGroup, StepOperations
 from costmodel.step.template import (
     Event,
     Feature,
@@ -41,8 +41,8 @@ _HBM = {
 
 def evaluated(
     template: Template, loads: Sequence[GroupLoad], given: Mapping[int, Array] | None = None
-) -> Program:
-    """Return the program that a template gives for a plan's loads.
+) -> StepOperations:
+    """Return the operations that a template gives for a plan's loads.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def evaluated(
     if not all(op.exists(present) for op in template.ops):
         raise ValueError("a template of sharding groups that the plan does not have")
     topology = template.topology
-    return Program(
+    return StepOperations(
         ops=_Evaluation(template, loads, given or {}).ops(),
         world_size=topology.world_size,
         local_world_size=topology.local_world_size,

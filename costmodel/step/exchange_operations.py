@@ -7,7 +7,7 @@ from costmodel.step.builder import StepBuilder, Wait
 from costmodel.step.graph import Role, Stage
 from costmodel.step.groups import GroupKey, KernelKey
 from costmodel.step.issue import ONE_OP, Issue
-from costmodel.step.program import ProcessGroup
+from costmodel.step.step_operations import ProcessGroup
 from costmodel.step.template import Exchange, GroupFormulas, Linear
 
 STAGE_OF = {

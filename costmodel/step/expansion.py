@@ -1,4 +1,4 @@
-"""The graph of all ranks over several steps, from the program of one.
+"""The graph of all ranks over several steps, from the operations of one.
 
 Nodes are ordered by step, operation, rank, so node ``(s * ops + i) * world_size + r`` is operation
 ``i`` of step ``s`` on rank ``r``.
@@ -11,41 +11,41 @@ from typing import overload
 import numpy as np
 
 from costmodel.step.graph import ExecutionGraph, Node, NodeGroup
-from costmodel.step.program import Program
+from costmodel.step.step_operations import StepOperations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramGraph(ExecutionGraph):
-    """A program's graph, whose nodes are made when asked for: most never are."""
+class OperationGraph(ExecutionGraph):
+    """The graph of a step's operations, whose nodes are made when asked for: most never are."""
 
-    program: Program
+    operations: StepOperations
 
     @classmethod
-    def of(cls, program: Program, num_steps: int) -> "ProgramGraph":
+    def of(cls, operations: StepOperations, num_steps: int) -> "OperationGraph":
         """Return the graph of all ranks over several consecutive steps."""
-        nodes = ProgramNodes(program, num_steps)
-        size = program.world_size
-        return cls(nodes=nodes, world_size=size, num_steps=num_steps, program=program)
+        nodes = OperationNodes(operations, num_steps)
+        size = operations.world_size
+        return cls(nodes=nodes, world_size=size, num_steps=num_steps, operations=operations)
 
     def groups(self) -> Iterator[NodeGroup]:
         """Yield the nodes of all ranks for every operation of every step."""
         size = self.world_size
         ranks = np.arange(size)
-        for row in range(self.num_steps * len(self.program.ops)):
-            seconds = self.program.ops[row % len(self.program.ops)].seconds
+        for row in range(self.num_steps * len(self.operations.ops)):
+            seconds = self.operations.ops[row % len(self.operations.ops)].seconds
             yield NodeGroup(self.nodes[row * size], row * size + ranks, ranks, seconds)
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramNodes(Sequence[Node]):
-    """The nodes of a program's graph."""
+class OperationNodes(Sequence[Node]):
+    """The nodes of an operation graph."""
 
-    program: Program
+    operations: StepOperations
     num_steps: int
 
     def __len__(self) -> int:
         """Return the number of nodes of all ranks and steps."""
-        return self.num_steps * len(self.program.ops) * self.program.world_size
+        return self.num_steps * len(self.operations.ops) * self.operations.world_size
 
     @overload
     def __getitem__(self, index: int) -> Node: ...
@@ -58,10 +58,10 @@ class ProgramNodes(Sequence[Node]):
         return self._node(range(len(self))[index])
 
     def _node(self, index: int) -> Node:
-        program, size = self.program, self.program.world_size
+        operations, size = self.operations, self.operations.world_size
         row, rank = divmod(index, size)
-        step, number = divmod(row, len(program.ops))
-        op, base = program.ops[number], row - number
+        step, number = divmod(row, len(operations.ops))
+        op, base = operations.ops[number], row - number
         return Node(
             op.name,
             op.kind,
@@ -69,10 +69,10 @@ class ProgramNodes(Sequence[Node]):
             rank,
             op.resource,
             float(op.seconds[rank]),
-            tuple(each * size + rank for each in rows_before(program, row)),
+            tuple(each * size + rank for each in rows_before(operations, row)),
             None if op.launched_by is None else (base + op.launched_by) * size + rank,
-            program.launch_delay,
-            None if op.group is None else row * size + program.members(op.group, rank),
+            operations.launch_delay,
+            None if op.group is None else row * size + operations.members(op.group, rank),
             step,
             float(op.num_bytes[rank]),
             op.basis,
@@ -80,12 +80,12 @@ class ProgramNodes(Sequence[Node]):
         )
 
 
-def rows_before(program: Program, row: int) -> list[int]:
+def rows_before(operations: StepOperations, row: int) -> list[int]:
     """Return the operations that one comes after, without its launch and its resource's queue.
 
     Operations are numbered through all steps; the first step has none before it.
     """
-    number = row % len(program.ops)
-    op, base = program.ops[number], row - number
-    before = [base - len(program.ops) + each for each in op.after_previous] if base else []
+    number = row % len(operations.ops)
+    op, base = operations.ops[number], row - number
+    before = [base - len(operations.ops) + each for each in op.after_previous] if base else []
     return [*(base + each for each in op.after), *before]

@@ -18,9 +18,9 @@ from costmodel.step.issue import (
     SPLIT_GRADIENT_OPS,
     Issue,
 )
-from costmodel.step.program import ProcessGroup
 from costmodel.step.replicas import ReplicaBuckets
 from costmodel.step.stash import Stash
+from costmodel.step.step_operations import ProcessGroup
 from costmodel.step.template import GroupFormulas, Linear, Work, WorkKind
 
 _STAGE = Stage.LOOKUP_BACKWARD

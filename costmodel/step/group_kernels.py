@@ -12,7 +12,7 @@ from costmodel.step.graph import Stage
 from costmodel.step.groups import GroupKey, joined_groups
 from costmodel.step.issue import ONE_OP, Issue
 from costmodel.step.outputs import OutputExchange
-from costmodel.step.program import ProcessGroup
+from costmodel.step.step_operations import ProcessGroup
 from costmodel.step.template import GroupFormulas, Linear
 
 

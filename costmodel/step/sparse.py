@@ -27,8 +27,8 @@ from costmodel.step.issue import (
     SEND_OUTPUTS,
     SEND_SUMS_OPS,
 )
-from costmodel.step.program import ProcessGroup
 from costmodel.step.stash import Stash
+from costmodel.step.step_operations import ProcessGroup
 from costmodel.step.template import GroupFormulas, Linear, Work, WorkKind
 
 

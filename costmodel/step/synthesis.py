@@ -1,4 +1,4 @@
-"""Writing the program of one training step for a plan, as the plan's pipeline runs it.
+"""Writing the operations of one training step for a plan, as the plan's pipeline runs it.
 
 A pipeline is an order in which the host issues the parts of a step, each for the batch that it is
 due for and to a stream of its own (``StepBuilder.on``). A part waits for the point that its batch
@@ -31,8 +31,8 @@ from costmodel.step.input_dist import BATCH_COPIED
 from costmodel.step.issue import END_BACKWARD_OPS, START_BACKWARD_OPS, ZERO_GRADIENTS_OPS
 from costmodel.step.loads import PlanLoads
 from costmodel.step.optimizer import DenseOptimizer
-from costmodel.step.program import LikeBatches, Program
 from costmodel.step.sparse import SparsePart
+from costmodel.step.step_operations import LikeBatches, StepOperations
 from costmodel.step.template import GroupFormulas, Template
 
 NUM_STEPS = 3
@@ -46,14 +46,14 @@ the first and the last, and alike: steps whose batches follow one another in the
 sixth are exact."""
 
 
-def program(
+def step_operations(
     workload: Workload,
     topology: Topology,
     plan: ShardingPlan,
     loads: PlanLoads | None = None,
     *,
     every_batch: bool = True,
-) -> Program:
+) -> StepOperations:
     """Return one step of the workload's pipeline under a plan; ``loads`` may know its shards.
 
     Without ``every_batch``, only some of many batches are in it; its time is that of all.

@@ -17,7 +17,7 @@ from costmodel.domain.hardware import NO_BASIS, Basis, CollectiveOp, Topology
 from costmodel.kernels.collectives import CollectiveForm, RankGroup
 from costmodel.step.graph import NodeKind, Role, Stage
 from costmodel.step.groups import GroupKey, KernelKey
-from costmodel.step.program import LikeBatches, ProcessGroup
+from costmodel.step.step_operations import LikeBatches, ProcessGroup
 
 
 class Feature(NamedTuple):

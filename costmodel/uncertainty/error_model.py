@@ -18,7 +18,7 @@ from costmodel.domain.hardware import Bound, CollectiveOp, Device, HardwareProfi
 from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import gemm_constants
 from costmodel.step.graph import NodeKind, Role, Stage
-from costmodel.step.program import Op, ProcessGroup
+from costmodel.step.step_operations import Op, ProcessGroup
 
 NORMAL_90 = 1.645
 """Standard deviations on either side of a normal distribution's mean that hold 90% of it."""

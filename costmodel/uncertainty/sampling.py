@@ -1,4 +1,4 @@
-"""Timing one program under sampled errors: random numbers by name scale its durations.
+"""Timing one step under sampled errors: random numbers by name scale its durations.
 
 References
 ----------
@@ -19,7 +19,7 @@ from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.engine.given import GivenStep
 from costmodel.step.graph import NodeKind
-from costmodel.step.program import Op, Program
+from costmodel.step.step_operations import Op, StepOperations
 from costmodel.uncertainty.error_model import Cause, ErrorModel, cause_of
 from costmodel.uncertainty.unread import is_dense_kernel, unread_spread
 
@@ -87,13 +87,15 @@ class PlanNoise:
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """Times programs under sampled errors of one machine's models."""
+    """Times steps under sampled errors of one machine's models."""
 
     topology: Topology
     errors: ErrorModel
     draws: Draws
 
-    def step_times(self, step: Program, noise: PlanNoise | None = None) -> tuple[Seconds, Array]:
+    def step_times(
+        self, step: StepOperations, noise: PlanNoise | None = None
+    ) -> tuple[Seconds, Array]:
         """Return the predicted step, and the step of every sample, shape (samples,).
 
         Without a plan's own noise, errors of lookups and of the structure go by their name.

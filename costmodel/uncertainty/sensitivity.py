@@ -10,7 +10,7 @@ from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
 from costmodel.engine.given import GivenStep
-from costmodel.step.synthesis import program
+from costmodel.step.synthesis import step_operations
 from costmodel.uncertainty.error_model import Cause, cause_of
 
 FACTORS: Array = np.geomspace(0.25, 4.0, 49)
@@ -29,7 +29,7 @@ class PlanStep:
     @classmethod
     def of(cls, workload: Workload, topology: Topology, plan: ShardingPlan) -> "PlanStep":
         """Return the step of a plan."""
-        step = program(workload, topology, plan, every_batch=False)
+        step = step_operations(workload, topology, plan, every_batch=False)
         given = GivenStep.of(step, topology)
         ops = [step.ops[op] for op in given.ops]
         return cls(

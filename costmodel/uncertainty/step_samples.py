@@ -20,8 +20,8 @@ from costmodel.domain.plan import ShardingPlan, TableSharding
 from costmodel.domain.workload import Workload
 from costmodel.kernels.embedding import lookup_time
 from costmodel.step.loads import PlanLoads
-from costmodel.step.program import Program
-from costmodel.step.synthesis import program
+from costmodel.step.step_operations import StepOperations
+from costmodel.step.synthesis import step_operations
 from costmodel.uncertainty.error_model import Cause, ErrorModel, error_model
 from costmodel.uncertainty.sampling import Draws, PlanNoise, Sampler
 from costmodel.uncertainty.unread import unread_time
@@ -158,7 +158,7 @@ def sample_steps(
     sampler = Sampler(topology, errors, draws)
     found = {
         plan: sampler.step_times(
-            program(workload, topology, plan, loads, every_batch=False),
+            step_operations(workload, topology, plan, loads, every_batch=False),
             plan_noise(plan, draws, loads),
         )
         for plan in dict.fromkeys(plans)
@@ -170,8 +170,8 @@ def sample_steps(
     )
 
 
-def sample_program(step: Program, topology: Topology, errors: ErrorModel) -> StepSamples:
-    """Return the step times of one program under errors; lookups of an operation share a factor."""
+def sample_operations(step: StepOperations, topology: Topology, errors: ErrorModel) -> StepSamples:
+    """Return the times of one step under errors; lookups of an operation share a factor."""
     draws = Draws.of(topology)
     predicted, times = Sampler(topology, errors, draws).step_times(step)
     return StepSamples(

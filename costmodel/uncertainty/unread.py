@@ -14,7 +14,7 @@ from costmodel.domain.hardware import Gpu
 from costmodel.domain.workload import Workload
 from costmodel.kernels.gemm import ALIGNED_BYTES, gemm_estimate
 from costmodel.step.graph import NodeKind, Stage
-from costmodel.step.program import Op, Program
+from costmodel.step.step_operations import Op, StepOperations
 from costmodel.uncertainty.error_model import NORMAL_90
 
 _DENSE = (Stage.DENSE_FORWARD, Stage.DENSE_BACKWARD)
@@ -41,7 +41,7 @@ def unread_time(workload: Workload, gpu: Gpu) -> Seconds:
     return 3.0 * product.seconds
 
 
-def unread_spread(step: Program, unread: Seconds) -> float:
+def unread_spread(step: StepOperations, unread: Seconds) -> float:
     """Return the standard deviation of the log of the seconds of a step's dense kernels.
 
     With it a 90% interval ends where all of ``unread`` is added, in log-normal factors: exp(1.645

@@ -10,7 +10,7 @@ from costmodel.domain.plan import ShardingPlan, TableSharding
 from costmodel.domain.validity import check_plan
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory, memory_per_rank, usable_bytes
-from costmodel.step.program_timeline import plan_timeline
+from costmodel.step.operation_timeline import plan_timeline
 from planner.decision.narrow import on_ranks
 from planner.files.plans import PlanFile
 from planner.planned.planned import Planned

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from costmodel.domain.hardware import Device, HardwareProfile
-from costmodel.step.program_timeline import plan_timeline
+from costmodel.step.operation_timeline import plan_timeline
 from costmodel.step.simulator import simulate
 from planner.calibration.records import Record
 from planner.environment.extras import require_torchrec

@@ -15,7 +15,7 @@ from costmodel.domain.workload import EmbeddingTable
 from costmodel.engine.objective import Objective
 from costmodel.kernels.embedding import embedding_estimate
 from costmodel.step.graph import Node, NodeKind, Stage
-from costmodel.step.program_timeline import plan_timeline
+from costmodel.step.operation_timeline import plan_timeline
 from costmodel.step.timeline import PathSegment, Timeline
 from planner.decision.narrow import with_wider_blocks
 from planner.planned.planned import Planned

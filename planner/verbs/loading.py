@@ -102,6 +102,6 @@ def is_usable(workload: Workload, topology: Topology, plan: ShardingPlan) -> boo
 
 
 def _simulated(workload: Workload, topology: Topology, plan: ShardingPlan) -> "Timeline":
-    from costmodel.step.program_timeline import plan_timeline
+    from costmodel.step.operation_timeline import plan_timeline
 
     return plan_timeline(workload, topology, plan)

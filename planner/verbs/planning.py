@@ -130,7 +130,7 @@ class PlanningTask:
         bound: Seconds = 0.0,
     ) -> Report:
         """Return the report on an attempt's plan, simulated."""
-        from costmodel.step.program_timeline import plan_timeline
+        from costmodel.step.operation_timeline import plan_timeline
         from planner.decision.choice import known_loads
 
         workload, topology = self.problem.workload, self.problem.topology

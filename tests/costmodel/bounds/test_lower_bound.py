@@ -27,8 +27,8 @@ from costmodel.engine.objective import Objective
 from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.collectives import RankGroup, collective_form
 from costmodel.memory.rank_memory import fits
-from costmodel.step.program_timeline import program_timeline
-from costmodel.step.synthesis import program
+from costmodel.step.operation_timeline import operation_timeline
+from costmodel.step.synthesis import step_operations
 from sharders.problem.options import TableOption, make_plan, make_sharding
 
 SLACK = 1 + 1e-9
@@ -37,7 +37,7 @@ SLACK = 1 + 1e-9
 def _check(bound: float, workload: Workload, ranks: Topology, plan: ShardingPlan) -> None:
     """Check that no step is shorter, in the long run: the few timed may hide a rank's delay."""
     if bound > Objective(workload, ranks).step_time(plan) * SLACK:
-        ends = program_timeline(program(workload, ranks, plan), 30).step_ends
+        ends = operation_timeline(step_operations(workload, ranks, plan), 30).step_ends
         assert bound <= (ends[-1] - ends[9]) / 20 * SLACK
 
 

@@ -10,7 +10,7 @@ from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
 from costmodel.engine.given import GivenStep
-from costmodel.step.synthesis import program
+from costmodel.step.synthesis import step_operations
 
 Case = tuple[Workload, Topology, ShardingPlan]
 SETTINGS = settings(max_examples=20)
@@ -18,7 +18,7 @@ SETTINGS = settings(max_examples=20)
 
 def timed(case: Case, *factors: float) -> list[float]:
     """Return step times with all durations times some factors."""
-    written = program(*case)
+    written = step_operations(*case)
     durations = {
         index: np.array(factors)[:, None] * op.seconds for index, op in enumerate(written.ops)
     }
@@ -29,7 +29,7 @@ def timed(case: Case, *factors: float) -> list[float]:
 @given(cases())
 @SETTINGS
 def test_its_own_durations_give_the_simulated_step(case: Case) -> None:
-    step_time = simulated(program(*case)).step_time
+    step_time = simulated(step_operations(*case)).step_time
     assert timed(case, 1.0) == pytest.approx([step_time], rel=1e-12)
 
 

@@ -17,10 +17,10 @@ from costmodel.domain.plan import Shard, ShardingPlan, ShardingType, TableShardi
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Interaction, Pipeline, Workload
 from costmodel.engine.objective import Objective
 from costmodel.step.graph import NodeKind
-from costmodel.step.program_timeline import plan_timeline, program_timeline
-from costmodel.step.synthesis import MOST_WRITTEN, NUM_STEPS, program
+from costmodel.step.operation_timeline import operation_timeline, plan_timeline
+from costmodel.step.synthesis import MOST_WRITTEN, NUM_STEPS, step_operations
 from costmodel.uncertainty.error_model import ErrorModel
-from costmodel.uncertainty.step_samples import sample_program
+from costmodel.uncertainty.step_samples import sample_operations
 
 Case = tuple[Workload, Topology, ShardingPlan]
 SETTINGS = settings(max_examples=30)
@@ -30,7 +30,7 @@ SETTINGS = settings(max_examples=30)
 @SETTINGS
 def test_equals_the_event_driven_simulator(case: Case) -> None:
     workload, ranks, plan = case
-    step_time = simulated(program(workload, ranks, plan)).step_time
+    step_time = simulated(step_operations(workload, ranks, plan)).step_time
     assert Objective(workload, ranks).step_time(plan) == pytest.approx(step_time, rel=1e-12)
 
 
@@ -38,7 +38,7 @@ def test_equals_the_event_driven_simulator(case: Case) -> None:
 @given(cases())
 @SETTINGS
 def test_the_last_step_is_the_steady_state(case: Case) -> None:
-    ends = program_timeline(program(*case), NUM_STEPS + 4).step_ends
+    ends = operation_timeline(step_operations(*case), NUM_STEPS + 4).step_ends
     periods = [b - a for a, b in pairwise(ends)]
     assert periods[NUM_STEPS - 2] == pytest.approx(periods[-1], rel=1e-9)
 
@@ -114,7 +114,7 @@ def _one_gpu() -> Case:
 
 
 def test_one_gpu_has_no_communication() -> None:
-    made = program(*_one_gpu())
+    made = step_operations(*_one_gpu())
     assert not [op for op in made.ops if op.kind is NodeKind.COLLECTIVE]
 
 
@@ -130,7 +130,7 @@ def test_the_same_input_gives_the_same_number() -> None:
 def test_plans_timed_at_once_take_what_they_take_alone(case: Case, data: st.DataObject) -> None:
     workload, ranks, plan = case
     both = [plan, data.draw(plans(workload, ranks))]
-    alone = [simulated(program(workload, ranks, each)).step_time for each in both]
+    alone = [simulated(step_operations(workload, ranks, each)).step_time for each in both]
     times = Objective(workload, ranks).step_times(both)
     assert times.tolist() == pytest.approx(alone, rel=1e-12)
 
@@ -156,12 +156,13 @@ def test_a_step_of_many_batches_takes_what_the_few_say_that_are_written(
     kinds = ShardingType.TABLE_WISE, ShardingType.ROW_WISE, ShardingType.DATA_PARALLEL
     where = dict(zip("abc", zip(kinds, [(1,), (), ()], strict=True), strict=True))
     every, few = (
-        program(work, ranks, plan(work, ranks, where), every_batch=each) for each in (True, False)
+        step_operations(work, ranks, plan(work, ranks, where), every_batch=each)
+        for each in (True, False)
     )
     assert len(few.ops) < len(every.ops)
     assert few.like is not None
     assert few.like.left_out == 11 - MOST_WRITTEN
-    step_time = pytest.approx(program_timeline(every).step_time, rel=1e-9)
+    step_time = pytest.approx(operation_timeline(every).step_time, rel=1e-9)
     assert Objective(work, ranks).step_time(plan(work, ranks, where)) == step_time
-    (sampled,) = sample_program(few, ranks, ErrorModel(spreads={})).predicted
+    (sampled,) = sample_operations(few, ranks, ErrorModel(spreads={})).predicted
     assert sampled == step_time

@@ -11,13 +11,15 @@ from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import Pipeline
 from costmodel.engine.objective import Objective
 from costmodel.step.graph import NodeKind
-from costmodel.step.program import Program
+from costmodel.step.step_operations import StepOperations
 
 TWO = topology(2)
 TW, DP = ShardingType.TABLE_WISE, ShardingType.DATA_PARALLEL
 
 
-def made(pipeline: Pipeline, batches: int, kind: ShardingType = TW, ranks: int = 2) -> Program:
+def made(
+    pipeline: Pipeline, batches: int, kind: ShardingType = TW, ranks: int = 2
+) -> StepOperations:
     work = workload(table(), pipeline=pipeline, gradient_accumulation_steps=batches)
     placed = () if kind is DP else (0,)
     return step(work, topology(ranks), kind, *placed)

@@ -18,7 +18,7 @@ from costmodel.step.builder import StepBuilder
 from costmodel.step.graph import NodeKind
 from costmodel.step.issue import Issue
 from costmodel.step.optimizer import IMPLEMENTATIONS
-from costmodel.step.program import Op, Program
+from costmodel.step.step_operations import Op, StepOperations
 from costmodel.step.synthesis import write_step
 from costmodel.step.template import Work
 
@@ -44,7 +44,7 @@ class CountingBuilder(StepBuilder):
 
 
 @cache
-def synthesized() -> tuple[Program, Counter[str]]:
+def synthesized() -> tuple[StepOperations, Counter[str]]:
     """Return our program of the traced step, and its launches per thread."""
     builder = CountingBuilder(topology())
     return traced_program(write_step(sparse_part(builder))), builder.launches

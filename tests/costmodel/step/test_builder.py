@@ -9,7 +9,7 @@ from costmodel.step.builder import Mark, StepBuilder
 from costmodel.step.exchange_operations import add_collective
 from costmodel.step.graph import Resource, Stage
 from costmodel.step.issue import COLLECTIVE, Issue
-from costmodel.step.program import ProcessGroup
+from costmodel.step.step_operations import ProcessGroup
 
 
 def builder(world_size: int = 4, local_world_size: int = 2) -> StepBuilder:

@@ -17,8 +17,8 @@ from costmodel.domain.workload import Pipeline
 from costmodel.step.builder import StepBuilder
 from costmodel.step.graph import NodeKind, Resource, Stage
 from costmodel.step.issue import Issue
-from costmodel.step.program import Program
-from costmodel.step.program_timeline import plan_timeline
+from costmodel.step.operation_timeline import plan_timeline
+from costmodel.step.step_operations import StepOperations
 from costmodel.step.template import Linear
 from costmodel.step.timeline import Timeline
 
@@ -30,7 +30,7 @@ def builder(ranks: int = 2) -> StepBuilder:
     return StepBuilder(topology(ranks, hardware=CORE))
 
 
-def timed(program: Program, steps: int = 1) -> Timeline:
+def timed(program: StepOperations, steps: int = 1) -> Timeline:
     return simulated(program, steps)
 
 

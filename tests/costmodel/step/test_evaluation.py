@@ -16,7 +16,7 @@ from costmodel.step.evaluation import evaluated
 from costmodel.step.graph import Role
 from costmodel.step.groups import KernelKey
 from costmodel.step.loads import PlanLoads
-from costmodel.step.synthesis import Templates, program
+from costmodel.step.synthesis import Templates, step_operations
 from costmodel.step.template import GroupFormulas, WorkKind
 
 FUSED = KernelKey(dense=False, data_type=DataType.FP32, pooling=Pooling.SUM)
@@ -26,7 +26,7 @@ def test_a_lookup_takes_what_its_traffic_takes() -> None:
     work, ranks = workload(table()), topology(2)
     where = plan(work, ranks, {"t": (ShardingType.TABLE_WISE, (1,))})
     (load,) = PlanLoads(work, ranks).groups(where)
-    ops = {op.role: op for op in program(work, ranks, where).ops}
+    ops = {op.role: op for op in step_operations(work, ranks, where).ops}
     traffic = load.traffic[FUSED]
     assert ops[Role.LOOKUP].seconds.tolist() == forward_time(traffic, ranks.hardware).tolist()
     assert ops[Role.UPDATE].seconds.tolist() == backward_time(traffic, ranks.hardware).tolist()
@@ -85,7 +85,7 @@ def test_operations_wait_for_earlier_ones_and_for_all_that_a_resource_has(case: 
 @given(cases())
 @settings(max_examples=40)
 def test_every_exchange_lasts_as_long_on_all_ranks_of_its_group(case: Case) -> None:
-    made = program(*case)
+    made = step_operations(*case)
     for op in made.ops:
         if op.group is not None:
             instances = [made.members(op.group, rank) for rank in range(made.world_size)]

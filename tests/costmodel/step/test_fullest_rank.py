@@ -12,8 +12,8 @@ from costmodel.domain.lengths import fullest_batch
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import Pooling, Workload
 from costmodel.engine.objective import Objective
-from costmodel.step.program import Program
-from costmodel.step.synthesis import program
+from costmodel.step.step_operations import StepOperations
+from costmodel.step.synthesis import step_operations
 
 RANKS = 8
 IDS, STD = 10.0, 30.0
@@ -26,10 +26,10 @@ def tables(std: float, pooling: Pooling = Pooling.SUM) -> Workload:
     return workload(*names)
 
 
-def made(work: Workload, kind: ShardingType, places: tuple[int, ...] = PLACES) -> Program:
+def made(work: Workload, kind: ShardingType, places: tuple[int, ...] = PLACES) -> StepOperations:
     own = {"t" + str(i): (kind, (place,) if kind is TW else ()) for i, place in enumerate(places)}
     ranks = topology(RANKS)
-    return program(work, ranks, plan(work, ranks, own))
+    return step_operations(work, ranks, plan(work, ranks, own))
 
 
 def drawn_ids(draws: int = 2000) -> np.ndarray:

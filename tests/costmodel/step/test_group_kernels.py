@@ -14,8 +14,8 @@ from timelines import simulated
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.workload import DataType, EmbeddingTable, Optimizer, Pooling, Workload
 from costmodel.engine.objective import Objective
-from costmodel.step.program import Program
-from costmodel.step.synthesis import program
+from costmodel.step.step_operations import StepOperations
+from costmodel.step.synthesis import step_operations
 
 FOUR = topology(4, 2)
 SIZE = 4.0 * BATCH * 64 * 4
@@ -25,16 +25,16 @@ TWRW, GRID = ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD
 WHERE: Mapping[ShardingType, tuple[int, ...]] = {TW: (2,), RW: (), TWRW: (2,), GRID: (0, 2)}
 
 
-def made(work: Workload, *kinds: ShardingType) -> Program:
+def made(work: Workload, *kinds: ShardingType) -> StepOperations:
     how = {one.name: (kind, WHERE[kind]) for one, kind in zip(work.tables, kinds, strict=True)}
-    return program(work, FOUR, plan(work, FOUR, how))
+    return step_operations(work, FOUR, plan(work, FOUR, how))
 
 
-def moved(made: Program, name: str, rank: int = 2) -> float:
+def moved(made: StepOperations, name: str, rank: int = 2) -> float:
     return sum(float(op.num_bytes[rank]) for op in named(made, name))
 
 
-def count(made: Program, name: str, rank: int = 2) -> int:
+def count(made: StepOperations, name: str, rank: int = 2) -> int:
     return sum(op.seconds[rank] > 0 for op in named(made, name))
 
 
@@ -87,7 +87,7 @@ def test_fp32_codecs_convert_nothing(output_type: DataType, kind: ShardingType) 
 def test_one_lookup_serves_tables_in_hbm_host_memory_and_cache() -> None:
     kernels = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
     tables = [table(f"t{i}", compute_kernels=(kernel,)) for i, kernel in enumerate(kernels)]
-    one = program(work := workload(*tables), FOUR, with_kernels(work, TW, (2,)))
+    one = step_operations(work := workload(*tables), FOUR, with_kernels(work, TW, (2,)))
     assert count(one, "table_wise lookup") == count(one, "table_wise lookup backward") == 1
 
 
@@ -112,9 +112,9 @@ def test_sum_and_mean_have_a_lookup_each_and_their_outputs_are_concatenated() ->
 def test_lookups_are_concatenated_only_on_ranks_that_have_several() -> None:
     half = table("a"), table("b", data_type=DataType.FP16)
     work = workload(*half)
-    apart = program(work, FOUR, plan(work, FOUR, {"a": (TW, (0,)), "b": (TW, (1,))}))
+    apart = step_operations(work, FOUR, plan(work, FOUR, {"a": (TW, (0,)), "b": (TW, (1,))}))
     assert [count(apart, "table_wise concat lookups", rank) for rank in range(4)] == [0] * 4
-    together = program(work, FOUR, plan(work, FOUR, {"a": (TW, (1,)), "b": (TW, (1,))}))
+    together = step_operations(work, FOUR, plan(work, FOUR, {"a": (TW, (1,)), "b": (TW, (1,))}))
     assert [count(together, "table_wise concat lookups", rank) for rank in range(4)] == [0, 1, 0, 0]
 
 
@@ -178,7 +178,7 @@ def test_gradients_across_nodes_are_split_by_node() -> None:
     assert launches[TW] - launches[TWRW] == pytest.approx(difference)
 
 
-def launch_time(one: Program, kind: ShardingType) -> float:
+def launch_time(one: StepOperations, kind: ShardingType) -> float:
     (op,) = named(one, f"launch {kind} split gradients")
     return float(op.seconds[0])
 
@@ -192,7 +192,7 @@ def test_hierarchical_gradients_are_divided_after_each_exchange() -> None:
 # rows that are not pooled
 
 
-def unpooled(kind: ShardingType) -> Program:
+def unpooled(kind: ShardingType) -> StepOperations:
     return step(workload(table(pooling=Pooling.NONE)), FOUR, kind, *WHERE[kind])
 
 
@@ -299,5 +299,5 @@ def test_the_objective_is_the_simulated_step(
     where = plan(
         work, FOUR, {t.name: (kind, WHERE[kind]) for t, kind in zip(tables, kinds, strict=True)}
     )
-    step_time = simulated(program(work, FOUR, where)).step_time
+    step_time = simulated(step_operations(work, FOUR, where)).step_time
     assert Objective(work, FOUR).step_time(where) == pytest.approx(step_time, rel=1e-12)

@@ -13,8 +13,8 @@ from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import LaunchMode, Workload
 from costmodel.step.graph import Stage
 from costmodel.step.issue import COMPILED_CALL_OPS, GRAPHED_CALL
-from costmodel.step.program import Program
-from costmodel.step.program_timeline import program_timeline
+from costmodel.step.operation_timeline import operation_timeline
+from costmodel.step.step_operations import StepOperations
 
 TWO = topology(2)
 HOST = TWO.hardware.host
@@ -30,11 +30,11 @@ def launched(launch: LaunchMode) -> Workload:
     return replace(work, dense=replace(work.dense, launch=launch))
 
 
-def made(launch: LaunchMode) -> Program:
+def made(launch: LaunchMode) -> StepOperations:
     return step(launched(launch), TWO, ShardingType.TABLE_WISE, 1)
 
 
-def issued(program: Program) -> dict[str, float]:
+def issued(program: StepOperations) -> dict[str, float]:
     """Return what the host takes to issue every kernel of the dense model, on the slower rank."""
     dense = (Stage.DENSE_FORWARD, Stage.DENSE_BACKWARD)
     return {
@@ -75,7 +75,7 @@ def test_kernels_and_everything_else_stay_the_same() -> None:
 
 
 def test_a_step_of_few_samples_is_shorter_the_less_the_host_does() -> None:
-    times = [program_timeline(made(launch)).step_time for launch in LaunchMode]
+    times = [operation_timeline(made(launch)).step_time for launch in LaunchMode]
     assert times == sorted(times, reverse=True)
     assert times[-1] < times[0]
 

@@ -9,8 +9,8 @@ from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DataType, Optimizer, OptimizerImplementation, Workload
 from costmodel.step.graph import Stage
 from costmodel.step.optimizer import IMPLEMENTATIONS
-from costmodel.step.program import Op, Program
-from costmodel.step.synthesis import program
+from costmodel.step.step_operations import Op, StepOperations
+from costmodel.step.synthesis import step_operations
 
 MACHINE = machine()
 TWO = Topology(hardware=MACHINE, world_size=2, local_world_size=2)
@@ -24,13 +24,13 @@ def made(
     *kinds: ShardingType,
     used: OptimizerImplementation | None = None,
     data_type: DataType = DataType.FP32,
-) -> tuple[Program, Workload]:
+) -> tuple[StepOperations, Workload]:
     tables = [table(f"t{i}", data_type=data_type) for i in range(len(kinds))]
     work = workload(*tables)
     dense = replace(work.dense, optimizer=optimizer, optimizer_implementation=used)
     work = replace(work, dense=dense)
     where = {one.name: (kind, (0,)) for one, kind in zip(tables, kinds, strict=True)}
-    return program(work, TWO, plan(work, TWO, where)), work
+    return step_operations(work, TWO, plan(work, TWO, where)), work
 
 
 def dense_bytes(work: Workload) -> float:
@@ -39,13 +39,13 @@ def dense_bytes(work: Workload) -> float:
     return sum(4.0 * layer.num_parameters for layer in dense_layers(work))
 
 
-def update(step: Program) -> Op:
+def update(step: StepOperations) -> Op:
     (op,) = (op for op in step.ops if op.name == "dense optimizer")
     assert op.stage is Stage.OPTIMIZER
     return op
 
 
-def host_time(step: Program) -> float:
+def host_time(step: StepOperations) -> float:
     names = ("launch dense optimizer", "rest of the optimizer's loop")
     return sum(float(op.seconds[0]) for op in step.ops if op.name in names)
 

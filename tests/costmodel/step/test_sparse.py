@@ -16,8 +16,8 @@ from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DataType, Pipeline, Pooling
 from costmodel.step.graph import NodeKind, Stage
-from costmodel.step.program import Op, Program
-from costmodel.step.synthesis import program
+from costmodel.step.step_operations import Op, StepOperations
+from costmodel.step.synthesis import step_operations
 
 FOUR = topology(4, 2)
 SIZE = 4 * BATCH * 64 * 4
@@ -25,7 +25,7 @@ IDS = 4 * BATCH * 10
 DENSE = "dense all-reduce"
 
 
-def sent(made: Program, *skip: str) -> list[tuple[str, str, list[int]]]:
+def sent(made: StepOperations, *skip: str) -> list[tuple[str, str, list[int]]]:
     """Return kind, process group and bytes per rank of the outputs' and gradients' collectives."""
     inputs = {Stage.INPUT_DIST}
     return [
@@ -115,7 +115,7 @@ def test_data_parallel_reduces_its_tables_in_one_message() -> None:
     assert not [op for op in collectives(made) if op.stage is Stage.INPUT_DIST]
 
 
-def gradient_copies(made: Program) -> list[int]:
+def gradient_copies(made: StepOperations) -> list[int]:
     return [round(op.num_bytes[0]) for op in named(made, "data_parallel gradient copy")]
 
 
@@ -139,7 +139,7 @@ def test_small_gradients_of_one_type_share_the_first_bucket(rows: int, messages:
     assert gradient_copies(made) == [2 * size] * 2
 
 
-def input_messages(made: Program) -> dict[str, list[int]]:
+def input_messages(made: StepOperations) -> dict[str, list[int]]:
     return {
         op.name: [round(b) for b in op.num_bytes]
         for op in collectives(made)
@@ -175,24 +175,24 @@ def test_weights_travel_in_their_own_message() -> None:
 def test_every_sharding_type_has_its_own_messages_and_all_share_the_splits() -> None:
     work = workload(table("a"), table("b"))
     both = {"a": (ShardingType.TABLE_WISE, (0,)), "b": (ShardingType.ROW_WISE, ())}
-    made = program(work, FOUR, plan(work, FOUR, both))
+    made = step_operations(work, FOUR, plan(work, FOUR, both))
     assert list(input_messages(made)) == [
         "splits", "row_wise lengths", "row_wise ids", "table_wise lengths", "table_wise ids",
     ]  # fmt: skip
     assert input_messages(made)["splits"] == [6 * 8 * 4] * 4
 
 
-def mixed() -> Program:
+def mixed() -> StepOperations:
     work = workload(table("a"), table("b"), table("c"))
     kinds = {
         "a": (ShardingType.TABLE_WISE, (0,)),
         "b": (ShardingType.ROW_WISE, ()),
         "c": (ShardingType.DATA_PARALLEL, ()),
     }
-    return program(work, FOUR, plan(work, FOUR, kinds))
+    return step_operations(work, FOUR, plan(work, FOUR, kinds))
 
 
-def reaches(made: Program, later: int, earlier: int) -> bool:
+def reaches(made: StepOperations, later: int, earlier: int) -> bool:
     """Return whether an operation waits for another, on any way."""
     seen, todo = set(), [later]
     last: dict[str, int] = {}
@@ -241,7 +241,7 @@ def test_all_gradients_are_sent_before_the_first_lookup_backward() -> None:
     assert index(made, "row_wise gradients") < first
 
 
-def codec_ops(made: Program) -> dict[str, Op]:
+def codec_ops(made: StepOperations) -> dict[str, Op]:
     return {op.name: op for op in made.ops if "code" in op.name and op.kind is NodeKind.KERNEL}
 
 
@@ -298,7 +298,7 @@ def test_one_rank_sends_nothing_but_splits_to_itself(kind: ShardingType) -> None
     assert not [op for op in alone.ops if op.kind is NodeKind.WAIT]
 
 
-def world_times(made: Program) -> Iterable[np.ndarray]:
+def world_times(made: StepOperations) -> Iterable[np.ndarray]:
     return (op.seconds for op in collectives(made) if op.resource == "world")
 
 
@@ -318,7 +318,7 @@ def joined(kinds: Sequence[ShardingType], ranks: Topology) -> dict[str, int]:
     """Return bytes on rank 0 of what only a module with several groups has."""
     how = {f"t{number}": (kind, _FIRST.get(kind, ())) for number, kind in enumerate(kinds)}
     work = workload(*map(table, how))
-    made = program(work, ranks, plan(work, ranks, how))
+    made = step_operations(work, ranks, plan(work, ranks, how))
     return {
         op.name: round(op.num_bytes[0])
         for op in made.ops

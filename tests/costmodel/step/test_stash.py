@@ -12,8 +12,8 @@ from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DenseModel, Pipeline, Workload
 from costmodel.engine.objective import Objective
 from costmodel.step.graph import Resource
-from costmodel.step.program import Program
-from costmodel.step.synthesis import program
+from costmodel.step.step_operations import StepOperations
+from costmodel.step.synthesis import step_operations
 
 TW, DP = ShardingType.TABLE_WISE, ShardingType.DATA_PARALLEL
 TWO = topology(2)
@@ -21,9 +21,11 @@ STASHED = table("t", stash_weights=True)
 """8,000 x 64 x 4 bytes: 2.048 MB, 102.4 us at 20 GB/s."""
 
 
-def made(work: Workload, kind: ShardingType = TW) -> Program:
+def made(work: Workload, kind: ShardingType = TW) -> StepOperations:
     ranks = () if kind is DP else (0,)
-    return program(work, TWO, plan(work, TWO, {one.name: (kind, ranks) for one in work.tables}))
+    return step_operations(
+        work, TWO, plan(work, TWO, {one.name: (kind, ranks) for one in work.tables})
+    )
 
 
 def test_weights_go_at_the_hosts_link_and_only_from_ranks_that_have_some() -> None:
@@ -73,7 +75,7 @@ def test_stashed_tables_have_a_lookup_kernel_of_their_own() -> None:
 def test_a_cpu_has_nowhere_to_stash_to() -> None:
     cores = topology(2, hardware=machine(device=Device.CPU))
     work = workload(STASHED)
-    step = program(work, cores, plan(work, cores, {"t": (TW, (0,))}))
+    step = step_operations(work, cores, plan(work, cores, {"t": (TW, (0,))}))
     assert not any("stash" in op.name for op in step.ops)
 
 

@@ -10,19 +10,19 @@ from costmodel.domain.hardware import Device
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.workload import DenseModel, Interaction, Pipeline, Workload
 from costmodel.step.graph import NodeKind, Stage
-from costmodel.step.program import Program
-from costmodel.step.program_timeline import plan_timeline
-from costmodel.step.synthesis import program
+from costmodel.step.operation_timeline import plan_timeline
+from costmodel.step.step_operations import StepOperations
+from costmodel.step.synthesis import step_operations
 
 TWO = topology(2)
 CACHED = ComputeKernel.FUSED_UVM_CACHING
 
 
-def made(pipeline: Pipeline) -> Program:
+def made(pipeline: Pipeline) -> StepOperations:
     return step(workload(table(), pipeline=pipeline), TWO, ShardingType.TABLE_WISE, 1)
 
 
-def in_order(program: Program, *names: str) -> bool:
+def in_order(program: StepOperations, *names: str) -> bool:
     places = [index(program, name) for name in names]
     return places == sorted(places)
 
@@ -59,7 +59,7 @@ def prefetching(load_factor: float = 0.1) -> tuple[Workload, ShardingPlan]:
 
 
 def test_prefetch_fetches_the_next_batch_s_rows_after_forward() -> None:
-    made = program(prefetching()[0], TWO, prefetching()[1])
+    made = step_operations(prefetching()[0], TWO, prefetching()[1])
     assert in_order(
         made,
         "zero gradients", "copy batch", "wait for splits", "table_wise ids", "bottom.0",
@@ -76,8 +76,8 @@ def test_prefetch_fetches_the_next_batch_s_rows_after_forward() -> None:
 
 def test_rows_are_fetched_where_the_cached_table_is_and_leave_the_lookup() -> None:
     work, placed = prefetching()
-    apart = program(work, TWO, placed)
-    within = program(replace(work, pipeline=Pipeline.SPARSE_DIST), TWO, placed)
+    apart = step_operations(work, TWO, placed)
+    within = step_operations(replace(work, pipeline=Pipeline.SPARSE_DIST), TWO, placed)
     (fetch,), (lookup,) = named(apart, "table_wise fetch rows"), named(apart, "table_wise lookup")
     (all_of_it,) = named(within, "table_wise lookup")
     assert fetch.seconds[0] == 0.0 < fetch.seconds[1]

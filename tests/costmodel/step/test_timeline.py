@@ -9,7 +9,7 @@ from hypothesis import given
 from strategies import Case, cases
 
 from costmodel.step.graph import ExecutionGraph, Node, NodeKind, Stage
-from costmodel.step.program_timeline import plan_timeline
+from costmodel.step.operation_timeline import plan_timeline
 from costmodel.step.simulator import simulate
 from costmodel.step.timeline import Timeline
 

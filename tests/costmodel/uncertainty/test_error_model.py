@@ -20,8 +20,8 @@ from costmodel.domain.hardware import (
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DataType
 from costmodel.step.graph import NodeKind, Stage
-from costmodel.step.program import Op
-from costmodel.step.synthesis import program
+from costmodel.step.step_operations import Op
+from costmodel.step.synthesis import step_operations
 from costmodel.uncertainty.error_model import (
     ANOTHER_MACHINE,
     NOT_MEASURED,
@@ -130,7 +130,7 @@ def test_collectives_across_nodes_and_inside() -> None:
 def test_every_operation_has_a_cause_with_a_spread(case: Case) -> None:
     _, ranks, _ = case
     known = error_model(ranks, DataType.FP32).spreads
-    for op in program(*case).ops:
+    for op in step_operations(*case).ops:
         cause = cause_of(op, ranks)
         assert cause in known
         assert (cause is Cause.HOST) == (op.kind in (NodeKind.HOST, NodeKind.WAIT))

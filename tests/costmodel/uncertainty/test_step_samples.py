@@ -16,11 +16,16 @@ from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import Workload
 from costmodel.kernels.embedding import lookup_time
 from costmodel.step.loads import PlanLoads
-from costmodel.step.synthesis import program
+from costmodel.step.synthesis import step_operations
 from costmodel.uncertainty import step_samples
 from costmodel.uncertainty.error_model import Cause, ErrorModel, Spread
 from costmodel.uncertainty.sampling import Draws
-from costmodel.uncertainty.step_samples import StepSamples, plan_noise, sample_program, sample_steps
+from costmodel.uncertainty.step_samples import (
+    StepSamples,
+    plan_noise,
+    sample_operations,
+    sample_steps,
+)
 
 SETTINGS = settings(max_examples=20)
 STRUCTURE = ErrorModel(spreads={Cause.STRUCTURE: Spread(0.1, 0.0)})
@@ -45,7 +50,9 @@ def two_plans() -> tuple[Workload, Topology, ShardingPlan, ShardingPlan]:
 @SETTINGS
 def test_the_prediction_is_the_simulated_step(case: Case) -> None:
     sampled = sample_steps(*case[:2], [case[2]], errors=ALL)
-    assert sampled.predicted[0] == pytest.approx(simulated(program(*case)).step_time, rel=1e-12)
+    assert sampled.predicted[0] == pytest.approx(
+        simulated(step_operations(*case)).step_time, rel=1e-12
+    )
 
 
 @given(cases())
@@ -142,7 +149,7 @@ def test_a_program_is_sampled_as_its_plan_is_but_for_the_tables() -> None:
     work, ranks, apart, _ = two_plans()
     errors = ErrorModel(spreads={Cause.GEMM: Spread(0.1, 0.1), Cause.HOST: Spread(0.1, 0.1)})
     by_plan = sample_steps(work, ranks, [apart], errors=errors)
-    by_program = sample_program(program(work, ranks, apart), ranks, errors)
+    by_program = sample_operations(step_operations(work, ranks, apart), ranks, errors)
     assert by_plan.times == pytest.approx(by_program.times)
 
 

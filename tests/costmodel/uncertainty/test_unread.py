@@ -11,7 +11,7 @@ from costmodel.domain.dense_layers import num_products
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import DenseModel, Workload
 from costmodel.kernels.gemm import gemm_estimate
-from costmodel.step.synthesis import program
+from costmodel.step.synthesis import step_operations
 from costmodel.uncertainty.error_model import NORMAL_90, Cause
 from costmodel.uncertainty.step_samples import sample_steps
 from costmodel.uncertainty.unread import is_dense_kernel, unread_spread, unread_time
@@ -45,12 +45,12 @@ def test_what_was_told_has_none() -> None:
     work, placed = case(0.0)
     assert work.dense.most_products == 0
     assert unread_time(work, GPU) == 0
-    assert unread_spread(program(work, RANKS, placed), 0.0) == 0
+    assert unread_spread(step_operations(work, RANKS, placed), 0.0) == 0
 
 
 def test_the_end_of_its_interval_is_all_of_it() -> None:
     work, placed = case(2048.0**2)
-    step = program(work, RANKS, placed)
+    step = step_operations(work, RANKS, placed)
     timed = sum(float(op.seconds.max()) for op in step.ops if is_dense_kernel(op))
     spread = unread_spread(step, 3 * timed)
     assert exp(NORMAL_90 * spread) == pytest.approx(4.0)

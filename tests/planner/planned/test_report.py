@@ -10,7 +10,7 @@ from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.memory.rank_memory import fits, rank_rooms
-from costmodel.step.program_timeline import plan_timeline
+from costmodel.step.operation_timeline import plan_timeline
 from planner.planned.report import Report, make_report
 from planner.views.report_data import report_data
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from strategies import Case, cases
 
-from costmodel.step.program_timeline import program_timeline
-from costmodel.step.synthesis import program
+from costmodel.step.operation_timeline import operation_timeline
+from costmodel.step.synthesis import step_operations
 from costmodel.step.timeline import Timeline
 from costmodel.uncertainty.error_model import cause_of
 from planner.planned.extrapolation import extrapolations
@@ -27,8 +27,8 @@ def said(timeline: Timeline) -> tuple[object, ...]:
 @given(cases())
 @settings(max_examples=15)
 def test_names_of_operations_decide_nothing(case: Case) -> None:
-    made, ranks = program(*case), case[1]
+    made, ranks = step_operations(*case), case[1]
     renamed = replace(made, ops=tuple(replace(op, name="renamed") for op in made.ops))
     assert [cause_of(op, ranks) for op in renamed.ops] == [cause_of(op, ranks) for op in made.ops]
-    before, after = map(program_timeline, (made, renamed))
+    before, after = map(operation_timeline, (made, renamed))
     assert said(after) == said(before)

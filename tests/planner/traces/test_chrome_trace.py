@@ -11,7 +11,7 @@ from timelines import two_ranks
 from costmodel.base.errors import InputError
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingType
-from costmodel.step.program_timeline import plan_timeline
+from costmodel.step.operation_timeline import plan_timeline
 from costmodel.step.timeline import Timeline
 from planner.traces.chrome_trace import trace_events, trace_text, write_trace
 from planner.traces.trace_folder import write_traces

@@ -6,7 +6,7 @@ from strategies import plans, workloads
 
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.workload import Pipeline
-from costmodel.step.program_timeline import plan_timeline
+from costmodel.step.operation_timeline import plan_timeline
 from costmodel.step.timeline import Timeline
 from planner.validation.phases import Phase, predicted_phases
 

@@ -7,20 +7,20 @@ from strategies import Case, cases
 
 from costmodel.bounds.feature_index import FeatureIndex, Vector, largest_features
 from costmodel.bounds.option_features import OptionFeatures
-from costmodel.bounds.program_cycles import ProgramCycles, step_of
+from costmodel.bounds.step_cycles import StepCycles, step_of
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.engine.objective import Objective
 from costmodel.step.cuts import OptionCodes
 from costmodel.step.groups import GroupKey
-from costmodel.step.program_timeline import program_timeline
-from costmodel.step.synthesis import Templates, program
+from costmodel.step.operation_timeline import operation_timeline
+from costmodel.step.synthesis import Templates, step_operations
 from sharders.problem.options import TableOption, make_plan, make_sharding
 
 SLACK = 1 + 1e-9
 
 
-def _cycles(case: Case, wanted: list[bool]) -> tuple[ProgramCycles, Vector]:
+def _cycles(case: Case, wanted: list[bool]) -> tuple[StepCycles, Vector]:
     """Return the cycles of plans with some of a plan's groups, and the plan's features."""
     workload, ranks, plan = case
     codes = [
@@ -41,7 +41,7 @@ def _cycles(case: Case, wanted: list[bool]) -> tuple[ProgramCycles, Vector]:
     )
     largest = largest_features(options, index)
     template = Templates(workload, ranks).of(options.signature())
-    return ProgramCycles(template, index, largest, present, options.busy_shares(present)), z
+    return StepCycles(template, index, largest, present, options.busy_shares(present)), z
 
 
 @pytest.mark.slow
@@ -51,7 +51,7 @@ def test_no_cycle_outweighs_the_plan_that_has_its_features(case: Case, wanted: l
     cycles, z = _cycles(case, wanted)
     heaviest = max((cycle.weight(z) for cycle in cycles.heaviest(z)), default=0.0)
     if heaviest > Objective(*case[:2]).step_time(case[2]) * SLACK:
-        ends = program_timeline(program(*case), 30).step_ends
+        ends = operation_timeline(step_operations(*case), 30).step_ends
         assert heaviest <= (ends[-1] - ends[9]) / 20 * SLACK
 
 

@@ -1,4 +1,4 @@
-"""A program's timeline, operation by operation: all ranks at once.
+"""The timeline of a step's operations, operation by operation: all ranks at once.
 
 The rules are those of ``simulator``, where they are explained. There nodes are timed one by one in
 the order of their start, which serves any graph; here an operation's nodes are timed together, as
@@ -17,10 +17,10 @@ from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
-from costmodel.step.expansion import ProgramGraph, rows_before
+from costmodel.step.expansion import OperationGraph, rows_before
 from costmodel.step.loads import PlanLoads
-from costmodel.step.program import ProcessGroup, Program
-from costmodel.step.synthesis import NUM_STEPS, program
+from costmodel.step.step_operations import ProcessGroup, StepOperations
+from costmodel.step.synthesis import NUM_STEPS, step_operations
 from costmodel.step.timeline import Timeline
 
 _NOTHING = -1
@@ -31,17 +31,17 @@ def plan_timeline(
     workload: Workload, topology: Topology, plan: ShardingPlan, loads: PlanLoads | None = None
 ) -> Timeline:
     """Return when everything runs in a few consecutive steps under a plan, on all ranks."""
-    return program_timeline(program(workload, topology, plan, loads))
+    return operation_timeline(step_operations(workload, topology, plan, loads))
 
 
-def program_timeline(step: Program, num_steps: int = NUM_STEPS) -> Timeline:
-    """Return when every node of some consecutive steps of a program runs, on all ranks."""
+def operation_timeline(step: StepOperations, num_steps: int = NUM_STEPS) -> Timeline:
+    """Return when every node of some consecutive steps runs, on all ranks."""
     timing = _Timing(step, num_steps)
     for row in range(num_steps * len(step.ops)):
         timing.add(row)
     ends = timing.ends.reshape(num_steps, -1).max(axis=1, initial=0.0)
     return Timeline(
-        graph=ProgramGraph.of(step, num_steps),
+        graph=OperationGraph.of(step, num_steps),
         starts=_flat(timing.starts),
         ready=_flat(timing.ready),
         ends=_flat(timing.ends),
@@ -53,8 +53,8 @@ def program_timeline(step: Program, num_steps: int = NUM_STEPS) -> Timeline:
 class _Timing:
     """Times of operations, shape (operations of all steps, ranks), computed in their order."""
 
-    def __init__(self, step: Program, num_steps: int) -> None:
-        self.program = step
+    def __init__(self, step: StepOperations, num_steps: int) -> None:
+        self.operations = step
         shape = num_steps * len(step.ops), step.world_size
         self.starts, self.ready, self.ends = (np.zeros(shape) for _ in range(3))
         self.binding = np.full(shape, _NOTHING)
@@ -62,10 +62,10 @@ class _Timing:
 
     def add(self, row: int) -> None:
         """Time the next operation."""
-        number = row % len(self.program.ops)
-        op = self.program.ops[number]
+        number = row % len(self.operations.ops)
+        op = self.operations.ops[number]
         launch = None if op.launched_by is None else row - number + op.launched_by
-        rows = set(rows_before(self.program, row))
+        rows = set(rows_before(self.operations, row))
         rows |= {each for each in (launch, self._last.get(op.resource)) if each is not None}
         if rows:
             self._wait(row, np.array(sorted(rows)), launch)
@@ -80,13 +80,13 @@ class _Timing:
 
         Of equals, the one begun first.
 
-        Of two that also begin together, it is the first in the program.
+        Of two that also begin together, it is the first one issued.
         """
-        due = self.ends[rows] + np.where(rows == launch, self.program.launch_delay, 0.0)[:, None]
+        due = self.ends[rows] + np.where(rows == launch, self.operations.launch_delay, 0.0)[:, None]
         ready = due.max(axis=0)
         which = np.where(due == ready, self.starts[rows], np.inf).argmin(axis=0)
         self.ready[row] = ready
-        self.binding[row] = rows[which] * self.program.world_size + self._ranks
+        self.binding[row] = rows[which] * self.operations.world_size + self._ranks
 
     def _join(self, row: int, members: Places) -> None:
         """Start a collective when its last member is ready.
@@ -101,14 +101,14 @@ class _Timing:
 
     @cached_property
     def _ranks(self) -> Places:
-        return np.arange(self.program.world_size)
+        return np.arange(self.operations.world_size)
 
     @cached_property
     def _members(self) -> dict[ProcessGroup, Places]:
         """Ranks of every instance of every process group, shape (instances, members)."""
         found = {}
         for group in ProcessGroup:
-            instance = np.array([self.program.members(group, rank) for rank in self._ranks])
+            instance = np.array([self.operations.members(group, rank) for rank in self._ranks])
             order = np.argsort(instance, kind="stable")
             found[group] = order.reshape(instance.max() + 1, -1)
         return found

@@ -7,16 +7,16 @@ from hypothesis import given, settings
 from strategies import Case, cases, fixed_cases
 from timelines import simulated
 
-from costmodel.step.expansion import ProgramGraph
-from costmodel.step.program_timeline import plan_timeline, program_timeline
-from costmodel.step.synthesis import program
+from costmodel.step.expansion import OperationGraph
+from costmodel.step.operation_timeline import operation_timeline, plan_timeline
+from costmodel.step.synthesis import step_operations
 
 
 @pytest.mark.slow
 @given(cases() | fixed_cases())
 @settings(max_examples=30)
 def test_equals_the_event_driven_simulator(case: Case) -> None:
-    made, known = plan_timeline(*case), simulated(program(*case))
+    made, known = plan_timeline(*case), simulated(step_operations(*case))
     assert list(made.starts) == known.starts
     assert list(made.ready) == known.ready
     assert list(made.ends) == known.ends
@@ -53,7 +53,7 @@ def test_what_a_node_waited_for_ended_when_it_became_ready(case: Case) -> None:
 @given(cases())
 @settings(max_examples=20)
 def test_nodes_are_the_same_whenever_they_are_made(case: Case) -> None:
-    graph = ProgramGraph.of(program(*case), 2)
+    graph = OperationGraph.of(step_operations(*case), 2)
     nodes = list(graph.nodes)
     assert graph.nodes[-1] == nodes[-1]
     assert graph.nodes[1:3] == nodes[1:3]
@@ -62,7 +62,7 @@ def test_nodes_are_the_same_whenever_they_are_made(case: Case) -> None:
 
 
 def test_a_program_of_no_operations_takes_no_time() -> None:
-    from costmodel.step.program import Program
+    from costmodel.step.step_operations import StepOperations
 
-    nothing = Program(ops=(), world_size=2, local_world_size=2, launch_delay=0.0)
-    assert program_timeline(nothing, 2).step_ends == [0.0, 0.0]
+    nothing = StepOperations(ops=(), world_size=2, local_world_size=2, launch_delay=0.0)
+    assert operation_timeline(nothing, 2).step_ends == [0.0, 0.0]

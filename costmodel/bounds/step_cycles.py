@@ -72,7 +72,7 @@ class _Ranks:
 
 
 @dataclass(frozen=True)
-class ProgramCycles:
+class StepCycles:
     """Heavy cycles of plans that have some groups, and maybe others."""
 
     template: Template

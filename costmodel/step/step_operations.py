@@ -1,9 +1,9 @@
-"""One training step as a program that all ranks run, each with its own durations.
+"""One training step as the operations that all ranks run, each with its own durations.
 
 Training is SPMD: every rank issues the same operations in the same order, and only sizes
 differ. So a step is written once (``step.builder``), as a list of operations whose durations
 are formulas, and evaluated at a plan's loads (``step.evaluation``): a list of ``Op`` with one
-duration per rank. ``ProgramGraph`` is the ``ExecutionGraph`` of all ranks and several steps that
+duration per rank. ``OperationGraph`` is the ``ExecutionGraph`` of all ranks and several steps that
 comes of it.
 """
 
@@ -30,7 +30,7 @@ class ProcessGroup(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Op:
-    """One operation of the program; ``seconds`` and ``num_bytes`` have shape (world_size,)."""
+    """One operation of a step; ``seconds`` and ``num_bytes`` have shape (world_size,)."""
 
     name: str
     """For the screen, and for the random numbers of sampled errors; nothing else depends on it."""
@@ -68,7 +68,7 @@ class LikeBatches(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Program:
+class StepOperations:
     """The operations of one step, in the order they are issued."""
 
     ops: tuple[Op, ...]
