@@ -217,6 +217,7 @@ class FullestRanks:
 
     @cached_property
     def _keys_of_pairs(self) -> Places:
+        """The (holder, group) keys of all pairs, in order."""
         return np.unique(self._keys)
 
     @cached_property
@@ -227,6 +228,7 @@ class FullestRanks:
 
     @cached_property
     def _group_of_pair(self) -> Places:
+        """The group of every pair."""
         group = np.zeros(self._pair.max() + 1, dtype=np.intp)
         group[self._pair] = self._group
         return group
@@ -281,6 +283,7 @@ class FullestRanks:
         return order, np.searchsorted(self._pair[order], np.arange(self._pair.max() + 2))
 
     def _row_of_pair(self, pair: int, feature: int) -> OptionRow:
+        """Return the row: a column is at least a pair's largest shards of a feature."""
         order, begins = self._options_of_pairs
         own = order[begins[pair] : begins[pair + 1]]
         column = int(self._group_of_pair[pair]) * SENT + feature

@@ -147,6 +147,7 @@ def _part(
     parent: Solved,
     time_left: Callable[[], Seconds],
 ) -> _Part:
+    """Return the part of plans with and without some groups, with its bound."""
     present, absent = groups
     relaxation = whole.restricted(present, absent)
     if relaxation is None or not relaxation.has_room:

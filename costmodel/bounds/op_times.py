@@ -115,6 +115,7 @@ class OpTimes:
 
     @cached_property
     def _place(self) -> dict[int, int]:
+        """The place in ``ops`` of every operation's number."""
         return {number: place for place, number in enumerate(self.ops)}
 
     @cached_property
@@ -129,6 +130,7 @@ class OpTimes:
 
     @cached_property
     def _constants(self) -> Vector:
+        """Seconds of the operations' constants, (operations,)."""
         return np.array([constant for constant, _, _ in self._linear])
 
     @cached_property
@@ -180,6 +182,7 @@ class OpTimes:
         )
 
     def _formula_of(self, number: int, op: TemplateOp) -> tuple[Seconds, Vector, Lines | None]:
+        """Return constant, seconds (or bytes) per feature, and lines of an operation."""
         work, gpu = op.work, self.hardware.gpu
         amounts = np.zeros(self.index.size)
         always = self.exists(op)
@@ -216,6 +219,7 @@ class OpTimes:
         return max(shares, default=0.0)
 
     def _feature_share(self, feature: Feature) -> float:
+        """Return the smallest share of the ranks on which a feature is above 0."""
         if feature.group not in self.present or not self.index.is_sure(feature):
             return 0.0
         if feature.name in RANK_FEATURES:

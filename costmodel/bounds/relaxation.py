@@ -229,6 +229,7 @@ class Relaxation:
             yield self._holding(alike, np.where(options.rank == rank, seconds, everywhere))
 
     def _holding(self, alike: WeightedCycle, held: Vector) -> OptionCycle:
+        """Return a cycle with the seconds of the options that a rank holds."""
         used = np.flatnonzero(held)
         return OptionCycle(alike, self.options.number[used], held[used])
 

@@ -100,6 +100,7 @@ class StepCycles:
                 yield self._cycle(path, z, ranks)
 
     def _cycle(self, path: tuple[list[int], Seconds], z: Vector, ranks: _Ranks) -> WeightedCycle:
+        """Return a path's weight as a function of z, as a mean over some ranks."""
         numbers, lags = path
         constants, together, own_slopes = ranks.times.formulas(numbers, z)
         kinds = [self._ops[number].work.kind for number in numbers]
@@ -157,6 +158,7 @@ class StepCycles:
 
     @cached_property
     def _program(self) -> Template:
+        """The operations of all the plans, as a step."""
         return step_of(self.template, self.present)
 
     @cached_property
@@ -181,6 +183,7 @@ class StepCycles:
 
     @cached_property
     def _final(self) -> list[int]:
+        """Places of the operations that end a step."""
         return list(self._contracted.finals.tolist())
 
     @cached_property
@@ -236,6 +239,7 @@ class StepCycles:
 
     @cached_property
     def _choices(self) -> list[_Ranks]:
+        """Choices of ranks over which a cycle's weight is a mean."""
         even = self._times(self._busy(self.present))
         every = _Ranks(even, np.ones(self.index.size), (even,))
         choices = [self._with_work_for(group) for group in self._elsewhere]

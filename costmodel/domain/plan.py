@@ -240,6 +240,7 @@ def _shards(
     world_size: int,
     local_world_size: int,
 ) -> Shards:
+    """Return the shards of ``make_shards``, which are kept for equal arguments."""
     if sharding_type is ShardingType.DATA_PARALLEL:
         whole = Shard(
             rank=0,

@@ -167,6 +167,7 @@ def widest_shard(topology: Topology) -> float:
 
 
 def _ranks(ranks: Sequence[int]) -> str:
+    """Return ranks as text."""
     distinct = list(dict.fromkeys(ranks))
     return f"rank{'s' if len(distinct) > 1 else ''} {', '.join(map(str, distinct))}"
 
@@ -260,6 +261,7 @@ def tiling_problem(rows: int, columns: int, shards: Sequence[Shard]) -> str | No
 
 
 def _inside(shard: Shard, rows: int, columns: int) -> bool:
+    """Return whether a shard lies within a table of so many rows and columns."""
     return (
         min(shard.row_offset, shard.num_rows, shard.column_offset) >= 0
         and shard.num_columns > 0

@@ -193,12 +193,15 @@ class Contraction:
 
 
 def _event(event: int | Issued, resources: dict[str, int]) -> int:
+    """Return an event as a number: an operation, or ``-1 - resource``."""
     return event if isinstance(event, int) else -1 - resources[event.resource]
 
 
 def _launcher(op: TemplateOp) -> int:
+    """Return the operation that launches an operation; -1: none."""
     return -1 if op.launched_by is None else op.launched_by
 
 
 def _varies(op: TemplateOp) -> bool:
+    """Return whether an operation is never contracted: it depends on the plan, or joins ranks."""
     return op.work.kind is not WorkKind.CONSTANT or op.group is not None

@@ -110,6 +110,7 @@ class StepTimer:
         return float(self._clock.step_time(self._step))
 
     def _load(self, group: GroupLoad) -> None:
+        """Set the loads of a group's ranks and kernels."""
         place = self._columns.groups[group.key]
         for column, name in enumerate(RANK_FEATURES):
             self._loads[:, place * len(RANK_FEATURES) + column] = getattr(group, name)

@@ -149,6 +149,7 @@ class UniqueCurve:
 
     @cached_property
     def _alone(self) -> UniqueCurves:
+        """The curve as ``UniqueCurves`` of one shard."""
         return UniqueCurves.of([self])
 
     def unique_rows(self, num_lookups: float) -> float:

@@ -216,6 +216,7 @@ def _scaled_source(op: CollectiveOp, group: RankGroup, hardware: HardwareProfile
 def _bound(
     op: CollectiveOp, num_bytes: Bytes, group: RankGroup, hardware: HardwareProfile
 ) -> Bound:
+    """Return what bounds a collective: latency, bandwidth, or a measured curve."""
     floor = float(collective_time(op, 0.0, group, hardware))
     if float(collective_time(op, num_bytes, group, hardware)) <= _FLOOR_MARGIN * floor:
         return Bound.LINK_LATENCY

@@ -264,6 +264,7 @@ def infeasible(
 
 
 def _too_much(workload: Workload, topology: Topology) -> str:
+    """Return the message that tables need more memory than there is."""
     room = sum(rank_rooms(workload, topology))
     if usable_bytes(workload, replace(topology, withheld_bytes=())) <= 0:
         return _no_room_at_all(workload, topology)
@@ -287,6 +288,7 @@ def _no_room_at_all(workload: Workload, topology: Topology) -> str:
 
 
 def _texts(needed: Bytes, left: Bytes) -> tuple[str, str]:
+    """Return needed and left bytes as text."""
     return size_texts(needed, left) if left > 0 else (size_text(needed), "nothing")
 
 

@@ -431,6 +431,7 @@ class StepBuilder:
 
 
 def _work(seconds: Work | Seconds) -> Work:
+    """Return seconds as a constant work; a work as it is."""
     if isinstance(seconds, Work):
         return seconds
     return Work(kind=WorkKind.CONSTANT, seconds=float(seconds))

@@ -66,6 +66,7 @@ def with_collectives(graph: ExecutionGraph, time: CollectiveTime) -> ExecutionGr
 
 
 def _is_own_work(node: Node) -> bool:
+    """Return whether a node is a GPU's work other than a collective."""
     return node.kind in DEVICE_KINDS and node.kind is not NodeKind.COLLECTIVE
 
 

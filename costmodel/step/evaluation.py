@@ -199,6 +199,7 @@ class _Evaluation:
 
 
 def _value(load: GroupLoad, feature: Feature) -> Array | float:
+    """Return a feature's value in a group's loads, by rank or for the plan."""
     value = getattr(load, feature.name)
     number: Array | float = value if feature.kernel is None else value[feature.kernel]
     return number

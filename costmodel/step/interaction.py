@@ -191,6 +191,7 @@ class InteractionKernels:
 
     @property
     def _pairs(self) -> int:
+        """Number of pairs of vectors of a sample."""
         vectors = self.kernels.costs.widths.vectors
         return vectors * (vectors - 1) // 2
 

@@ -121,6 +121,7 @@ class _Simulation:
             self._release(successor, node, end)
 
     def _release(self, node: int, cause: int, end: Seconds) -> None:
+        """Note that a node which others wait for has ended, and start those that can."""
         work = self.graph.nodes[node]
         due = end + work.launch_delay if work.launched_by == cause else end
         if self.binding[node] is None or due > self.ready[node]:

@@ -79,8 +79,10 @@ class Stash:
 
 
 def _saved(group: GroupFormulas) -> Mark:
+    """Return the mark of the end of a group's copy to the host."""
     return Mark("weights stashed", group.key)
 
 
 def _restored(group: GroupFormulas) -> Mark:
+    """Return the mark of the end of a group's copy back."""
     return Mark("weights restored", group.key)

@@ -118,6 +118,7 @@ class Templates:
         return template if len(kernels) == len(known) else template.some(kernels)
 
     def _written(self, kernels: Kernels) -> Template:
+        """Return the template of some groups and kernels, written anew."""
         builder = StepBuilder(self.topology)
         formulas = tuple(GroupFormulas.of(*item) for item in kernels.items())
         sparse = SparsePart(builder, self.workload, formulas)

@@ -197,9 +197,9 @@ class TemplateOp(NamedTuple):
         return several and (not self.part_of or any(key in present for key in self.part_of))
 
     def moved(self, place: Mapping[int, int]) -> "TemplateOp":
-        """Return it with operations at other places.
+        """Return the operation with others at new places.
 
-        Operations that have none are not waited for.
+        It does not wait for those without one.
         """
         if not self.after and not self.after_previous and self.launched_by is None:
             return self
@@ -215,7 +215,7 @@ class TemplateOp(NamedTuple):
         )
 
     def without(self, others: Collection[GroupKey]) -> "TemplateOp":
-        """Return it as it is in plans without some groups, given that these plans have it."""
+        """Return the operation as plans without some groups have it, of which it must be."""
         changed: dict[str, Any] = {}
         if self.work.amount.weights or self.work.where:
             amount = _without(self.work.amount, others)

@@ -134,6 +134,7 @@ class Timeline:
         return {resource: self._waited(groups) for resource, groups in streams.items()}
 
     def _waited(self, groups: Iterable[NodeGroup]) -> Array:
+        """Return seconds of the window in which any collective of some groups waits, by rank."""
         some = [group for group in groups if group.first.kind is NodeKind.COLLECTIVE]
         return self._covered(some, self.ready, self.starts)
 

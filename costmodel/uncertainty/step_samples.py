@@ -197,6 +197,7 @@ def plan_noise(plan: ShardingPlan, draws: Draws, loads: PlanLoads) -> PlanNoise:
 
 
 def _shared(errors: ErrorModel, draws: Draws) -> dict[Cause, Array]:
+    """Return standard normal draws of each cause's shared error, shape (samples,)."""
     causes = [cause for cause, spread in errors.spreads.items() if spread.shared]
     if errors.unread:
         causes.append(Cause.UNREAD)
@@ -204,6 +205,7 @@ def _shared(errors: ErrorModel, draws: Draws) -> dict[Cause, Array]:
 
 
 def _place(sharding: TableSharding) -> str:
+    """Return a text for where a table's shards are, the same for the same placement."""
     ranks = " ".join(map(str, sharding.ranks))
     return f"{sharding.table} {sharding.sharding_type} {sharding.compute_kernel} {ranks}"
 

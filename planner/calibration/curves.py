@@ -177,6 +177,7 @@ def rounded(value: float) -> float:
 
 
 def _knots(form: Form, sizes: Array) -> tuple[tuple[float, float], ...]:
+    """Return (bytes, seconds) of a form at some sizes, rounded and increasing."""
     times = np.maximum.accumulate(form(sizes))
     return tuple((float(s), rounded(float(t))) for s, t in zip(sizes, times, strict=True))
 

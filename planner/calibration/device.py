@@ -215,4 +215,5 @@ def repeated(
 
 
 def _filler(name: str, cache_bytes: Bytes) -> Any:  # noqa: ANN401 - torch is untyped
+    """Return a buffer twice as large as the cache, on a device."""
     return torch.ones(int(2 * max(cache_bytes, MIB)) // 4, device=name)

@@ -186,6 +186,7 @@ def _points(
 
 
 def _between(share: float, ends: tuple[float, float]) -> float:
+    """Return the number at a share of the way between two ends, on a log scale."""
     low, high = ends
     return float(low * (high / low) ** share)
 
@@ -199,4 +200,5 @@ def _dim(share: float) -> int:
 
 
 def _whole(values: object) -> tuple[int, ...]:
+    """Return values as whole numbers."""
     return tuple(round(float(value)) for value in np.asarray(values).tolist())

@@ -228,6 +228,7 @@ def corrected_products(fit: GemmFit, measured: Products, data_type: DataType, gp
 
 
 def _times_by(constants: GemmEfficiency, shapes: Array, data_type: DataType, gpu: Gpu) -> Array:
+    """Return seconds of products by some constants."""
     m, n, k = shapes.T
     return gemm_time(m, n, k, data_type, replace(gpu, gemm={data_type: constants}))
 

@@ -78,6 +78,7 @@ class LineFit:
         return np.array([self.calls.get(p.op, 0.0) for p in points])
 
     def _rate(self, op: StreamOp) -> BytesPerSecond:
+        """Return an operator's bandwidth."""
         if self.on_core:
             return self.lines[op][1] if op in self.lines else self.bandwidth
         return self.bandwidth * _GPU_SHARES.get(op, 1.0)
@@ -190,6 +191,8 @@ def streams(records: Sequence[Record]) -> Iterator[MeasuredStream]:
 
 
 def _line(points: Sequence[MeasuredStream], setting: StreamSetting) -> LineFit:
+    """Return latencies and bandwidths fitted to some points."""
+
     def fitted(ops: Sequence[StreamOp]) -> tuple[Seconds, BytesPerSecond]:
         return _Streams.of([p for p in points if p.op in ops], setting.cache_bytes).line()
 

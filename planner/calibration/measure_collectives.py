@@ -88,6 +88,7 @@ def splits(point: CollectivePoint) -> tuple[list[int], list[int]]:
 def _apart(
     run: Callable[[], object], repeats: int, device: DeviceUnderTest, num_nodes: int
 ) -> list[Seconds]:
+    """Return the seconds of each repeat, run by itself after a barrier."""
     times = torch.zeros(repeats, 2, dtype=torch.float64)
     for number in range(repeats):
         device.flush()
@@ -107,6 +108,7 @@ def _apart(
 def _in_a_row(
     run: Callable[[], object], repeats: int, device: DeviceUnderTest, num_nodes: int
 ) -> list[Seconds]:
+    """Return the seconds of one of several repeats in a row, between two events."""
     del num_nodes
     watches = []
     for _ in range(max(3, repeats // _FEW)):

@@ -80,6 +80,7 @@ class Measurer:
         return self._kernel.measure(point)
 
     def _release(self) -> None:
+        """Free the tables that are in memory."""
         self._kernel = self._tables = None
 
 
@@ -111,6 +112,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _check_alive(device: DeviceUnderTest, error: BaseException) -> None:
+    """Raise DeviceLostError if the device does not synchronize any more."""
     try:
         device.synchronize()
     except RuntimeError:

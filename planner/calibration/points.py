@@ -185,6 +185,7 @@ def read_point(family: str, data: object, kinds: Kinds = KINDS) -> Point:
 
 @lru_cache(maxsize=64)
 def _adapter(kind: type[Point]) -> "TypeAdapter[Any]":
+    """Return pydantic's reader of a kind of points."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)

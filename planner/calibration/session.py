@@ -263,6 +263,7 @@ class _Session:
         return total
 
     def _keep(self, found: Record | Failure, *, journal: bool = True) -> None:
+        """Keep a record or failure, and append it to the rank's file."""
         self._new.append(found)
         if journal:
             self._journal.append(found)
@@ -321,6 +322,7 @@ def _share(points: Sequence[Point], ranks: Ranks) -> list[Point]:
 
 
 def _parts(measurements: Path) -> list[Path]:
+    """Return the paths of all ranks' files, the first rank's first."""
     pattern = f"{measurements.stem}.rank*{measurements.suffix}"
     return [measurements, *sorted(measurements.parent.glob(pattern))]
 

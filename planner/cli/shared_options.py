@@ -120,7 +120,7 @@ def refuse_given(where: str, why: str, **options: object) -> None:
 
 
 def output_options(command: Command) -> Command:
-    """Add ``--json``, ``--quiet`` and ``--no-color``; the command gets them as ``output``."""
+    """Add ``--json``, ``--quiet``, ``--no-color`` to a command, which gets them as ``output``."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, in SI units.")
     @click.option("--quiet", "-q", is_flag=True, help="Say nothing on stderr but errors.")
@@ -140,7 +140,7 @@ def output_options(command: Command) -> Command:
 
 
 def search_options(command: Command) -> Command:
-    """Add what decides a search, from the hardware to the seed."""
+    """Add the options of a search to a command, from the hardware to the seed."""
     options = (
         gpus_option,
         nodes_option,
@@ -160,7 +160,7 @@ def search_options(command: Command) -> Command:
 
 
 def plan_limit(flags: dict[str, Any]) -> int | None:
-    """Take ``--max-plans`` out of the flags of a search, and return it."""
+    """Remove ``--max-plans`` from the flags of a search, and return it; None: not given."""
     max_plans: int | None = flags.pop("max_plans")
     if max_plans is not None and flags["time_limit"] is not None:
         raise click.UsageError("--max-plans goes without --time-limit: a clock is never the same")
@@ -168,7 +168,7 @@ def plan_limit(flags: dict[str, Any]) -> int | None:
 
 
 def profile_and_nodes(settings: "Settings", gpus: int, nodes: int | None) -> int:
-    """Return the number of nodes, or say what is wrong with the numbers given."""
+    """Return the number of nodes; raise if GPUs and nodes do not go together."""
     from planner.files.profiles import load_profile
     from planner.verbs.topologies import node_count
 
@@ -180,7 +180,7 @@ def profile_and_nodes(settings: "Settings", gpus: int, nodes: int | None) -> int
 
 
 class ModelTold(TypedDict):
-    """What a TorchRec model does not say, as ``read_factory`` takes it."""
+    """What a TorchRec model does not say, as arguments of ``read_factory``."""
 
     local_batch_size: int | None
     dense_optimizer: str | None
@@ -189,7 +189,7 @@ class ModelTold(TypedDict):
 
 
 def model_options(command: Command) -> Command:
-    """Add what a TorchRec model does not say; ``told_of_model`` reads it."""
+    """Add the options for what a TorchRec model does not say; ``told_of_model`` reads them."""
     batch = click.option(
         "--batch-size",
         type=SAMPLES,

@@ -172,6 +172,7 @@ def _read(path: str | None, factory: str | None, told: ModelTold) -> "Workload":
 def _of_plan(
     path: str, gpus: int | None, nodes: int | None, hardware: str | None
 ) -> "tuple[Workload, Topology, str]":
+    """Return a plan file's workload, with the topology and profile that it or the flags name."""
     from planner.files.plans import load_plan_file
 
     like = load_plan_file(path)
@@ -192,6 +193,7 @@ def _machine(gpus: int, nodes: int | None, hardware: str | None) -> "tuple[Topol
 
 
 def _beside(path: str, suffix: str) -> str:
+    """Return a path with another suffix; standard output stays."""
     from planner.files.disk import file_error
 
     if path == STREAM:

@@ -99,6 +99,7 @@ def _ahead(choice: Choice, means: Sequence[Seconds]) -> float:
 
 
 def _runner_up_kinds(choice: Choice) -> str | None:
+    """Return the runner-up's sharding types as text; None: there is no runner-up."""
     if choice.runner_up is None or choice.runner_up.plan is None:
         return None
     kinds = kinds_text(choice.runner_up.plan)

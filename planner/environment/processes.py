@@ -176,6 +176,7 @@ def end_now() -> NoReturn:
 
 
 def _asked_of_linux() -> bool:
+    """Ask Linux to end this process with its parent, and return whether it will."""
     if sys.platform != "linux":
         return False
     try:
@@ -186,6 +187,7 @@ def _asked_of_linux() -> bool:
 
 
 def _watch(parent: int) -> None:
+    """End this process once its parent has ended."""
     while os.getppid() == parent:
         time.sleep(_LOOK_EVERY)
     os._exit(1)

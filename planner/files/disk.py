@@ -219,6 +219,7 @@ def _mode(target: Path) -> int:
 
 
 def _neighbour(path: Path) -> str | None:
+    """Return a similar name of a file in the same folder; None: there is none."""
     try:
         names = [entry.name for entry in path.parent.iterdir()]
     except OSError:

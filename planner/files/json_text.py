@@ -53,6 +53,7 @@ def dump_json(
 
 
 def _whole(digits: str) -> int:
+    """Return a whole number of at most ``MOST_DIGITS`` digits."""
     if len(digits) > MOST_DIGITS:
         raise ValueError(f"it has a number of {len(digits):,} digits")
     return int(digits)

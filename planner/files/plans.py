@@ -186,6 +186,7 @@ def plan_text(data: Mapping[str, Any]) -> str:
 
 
 def _block(value: Any, indent: int) -> str:  # noqa: ANN401 - plain JSON data
+    """Return a value as indented JSON lines."""
     pad = " " * indent
     if isinstance(value, Mapping) and any(isinstance(item, list) for item in value.values()):
         rows = [f"{_json(key)}: {_block(item, indent + 2)}" for key, item in value.items()]

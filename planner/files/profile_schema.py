@@ -88,6 +88,7 @@ def _not_blank(text: str) -> str:
 
 
 def _of_all_types(entries: dict[DataType, _T]) -> dict[DataType, _T]:
+    """Return entries if some of them can stand in for missing data types; else raise."""
     if entries.keys().isdisjoint(STAND_IN):
         raise _refusal(f"needs one of {', '.join(STAND_IN)}, which stand in for what is missing")
     return entries
@@ -107,6 +108,8 @@ def _correction(pairs: list[tuple[float, float]]) -> TimeCorrection:
 
 
 def _of_length(length: int) -> Any:  # noqa: ANN401 - what Annotated takes
+    """Return a validator of lists of one length, to tuples."""
+
     def checked(values: list[_T]) -> tuple[_T, ...]:
         if len(values) != length:
             raise _refusal(f"needs {length} items, got {len(values)}")
@@ -165,6 +168,7 @@ def kind_of(sentence: str) -> Source | None:
 
 
 def _falling(entries: "list[UnalignedEntry]") -> "list[UnalignedEntry]":
+    """Return entries if their alignments fall; else raise."""
     sizes = [entry.alignment_bytes for entry in entries]
     if sizes != sorted(set(sizes), reverse=True):
         got = " and ".join(f"{size:g}" for size in sizes)

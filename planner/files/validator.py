@@ -152,6 +152,7 @@ class Validator:
 
 
 def _given(model: "BaseModel") -> dict[str, Any]:
+    """Return the fields that were given to a model, lists as tuples."""
     values = {name: getattr(model, name) for name in model.model_fields_set}
     return {
         name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
@@ -192,6 +193,7 @@ def _whole_number_hint(given: object, raw: str) -> str | None:
 
 
 def _misread(given: object, raw: str) -> str | None:
+    """Return a hint to quote a text that YAML reads as another type; None: it is one."""
     if raw and not isinstance(given, str):
         return f'YAML reads {raw} as {_given_text(given)}; write "{raw}"'
     return None

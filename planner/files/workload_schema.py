@@ -58,6 +58,7 @@ class _WorkloadSection(BaseModel):
 
 
 def _spelled_out(inputs: object) -> object:
+    """Return inputs with the word ``uniform`` spelled out as a Zipf law."""
     return {"zipf": 0.0} if inputs == "uniform" else inputs
 
 

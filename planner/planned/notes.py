@@ -115,6 +115,7 @@ def note_on_nodes(topology: Topology) -> Iterator[str]:
 
 
 def _multiplies(gpu: Gpu, data_type: DataType) -> bool:
+    """Return whether a GPU has units for the products of a data type."""
     known = gpu.gemm.get(data_type.value)
     plain = gpu.gemm.get(DataType.FP32.value)
     return known is not None and (plain is None or known.peak > plain.peak)

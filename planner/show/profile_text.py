@@ -39,11 +39,13 @@ def _count(number: float) -> str:
 
 
 def _ranks(profile: HardwareProfile) -> str:
+    """Return the numbers of ranks that a profile has collective curves of, as text."""
     ranks = sorted({curve.num_ranks for curve in profile.curves})
     return f"{', '.join(map(str, ranks))} GPUs" if ranks else "nothing; links only"
 
 
 def _error(profile: HardwareProfile) -> str:
+    """Return the mean error of a profile's collective curves as text; empty: not known."""
     errors = [curve.error for curve in profile.curves if curve.error is not None]
     return f"{percent(sum(errors) / len(errors))} of a collective" if errors else ""
 

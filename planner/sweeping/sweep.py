@@ -43,6 +43,7 @@ Done = Callable[[int, int, SweepPoint], None]
 
 
 def _untold(done: int, total: int, point: SweepPoint) -> None:
+    """Do nothing when a point is done."""
     del done, total, point
 
 

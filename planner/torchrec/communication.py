@@ -73,6 +73,7 @@ def wire_types(found: Sequence[FoundTable]) -> tuple[DataType | None, DataType |
 
 
 def _widest(types: Iterable[DataType | None]) -> DataType | None:
+    """Return the widest of some data types; None: one of them is None, or there are none."""
     each = set(types)
     if not each or None in each:
         return None
@@ -80,6 +81,7 @@ def _widest(types: Iterable[DataType | None]) -> DataType | None:
 
 
 def _codec(found: FoundTable, *, backward: bool) -> DataType | None:
+    """Return the data type of a table's codec; None: it has none."""
     sharder = own_sharder(found.sharder) if found.sharder is not None else None
     registry = getattr(sharder, "qcomm_codecs_registry", None) or {}
     unpooled = isinstance(found.collection, EmbeddingCollection)

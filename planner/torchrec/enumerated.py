@@ -156,6 +156,7 @@ def _narrowest(options: Sequence[ShardingOption]) -> int:
 
 
 def _by_columns(options: Sequence[ShardingOption]) -> list[ShardingOption]:
+    """Return the options that split columns."""
     return [each for each in options if each.sharding_type in _COLUMNS and each.shards]
 
 

@@ -189,6 +189,7 @@ def _extra_data(name: str, parameter: ParameterSharding) -> dict[str, Any]:
 
 
 def _plain(source: object, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """Yield (field, value) of an object's set fields, enumerations by name."""
     for name in names:
         value = getattr(source, name, None)
         if value is not None:

@@ -153,6 +153,8 @@ def only_these(sharders: Sequence[Any], tables: Sequence[FoundTable]) -> Iterato
 
 
 def _offering(sharder: Any, names: Mapping[int, set[str]]) -> Any:  # noqa: ANN401 - ModuleSharder
+    """Return a sharder that offers only the named tables of each module."""
+
     def shardable_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
         wanted = names.get(id(module), set())
         offered = sharder.shardable_parameters(module).items() if wanted else ()
@@ -213,6 +215,7 @@ class _Asked(NamedTuple):
 
 
 def _asked(fixed: Any, constraint: Any) -> _Asked:  # noqa: ANN401 - TorchRec's
+    """Return the sharding types and kernels that a fixed plan or a constraint asks for."""
     if fixed:
         return _Asked({fixed.sharding_type}, {fixed.compute_kernel})
     named = (getattr(constraint, name, None) for name in ("sharding_types", "compute_kernels"))
@@ -247,6 +250,7 @@ def _unmodelled(
 
 
 def _offered(sharder: Any, compute_device: str) -> Kernels:  # noqa: ANN401 - a ModuleSharder
+    """Return the kernels that a sharder offers for each sharding type."""
     return {
         kind: frozenset(sharder.compute_kernels(kind, compute_device))
         for kind in sharder.sharding_types(compute_device)

@@ -103,6 +103,7 @@ def _module(path: str, tables: object) -> EmbeddingModuleShardingPlan:
 
 
 def _parameter(where: str, sharding: object) -> dict[str, Any]:
+    """Return the fields of a table's ``ParameterSharding`` in a pickle, checked."""
     checks: dict[str, Check] = {
         "sharding_type": _text,
         "compute_kernel": _text,
@@ -119,6 +120,7 @@ def _parameter(where: str, sharding: object) -> dict[str, Any]:
 
 
 def _spec(where: str, spec: object) -> EnumerableShardingSpec:
+    """Return the sharding spec in a pickle, checked."""
     given = _fields(spec, "EnumerableShardingSpec", {"shards": _list}, where)
     checks: dict[str, Check] = {
         "shard_offsets": _pair,
@@ -142,6 +144,7 @@ def _placement(where: str, placement: object) -> _remote_device:
 
 
 def _cache(where: str, params: object) -> CacheParams:
+    """Return the cache parameters in a pickle, checked."""
     checks: dict[str, Check] = {
         "algorithm": _optional(_member(CacheAlgorithm)),
         "load_factor": _optional(_real),
@@ -190,6 +193,8 @@ def _optional(check: Check) -> Check:
 
 
 def _nothing(what: str) -> Check:
+    """Return a check that a value is unset."""
+
     def check(value: object) -> None:
         if value is not None:
             raise ValueError(f"asks for {what}")

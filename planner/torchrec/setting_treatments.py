@@ -36,6 +36,7 @@ _YES, _ROUGHLY, _NO, _NEUTRAL = Treatment
 
 
 def _all(treatment: Treatment, text: str, *names: str) -> dict[str, Setting]:
+    """Return the same treatment and text for some settings, by name."""
     return dict.fromkeys(names, Setting(treatment, text))
 
 

@@ -383,4 +383,5 @@ def _with_remedies(error: InfeasibleError) -> str:
 
 
 def _in_training(text: str) -> str:
+    """Return a command's text in the words of a training script."""
     return text.replace("--gpus", "world size").replace(" --nodes", ", nodes")

@@ -381,6 +381,7 @@ def _with_scopes(calls: Sequence[Call], scopes: Sequence[Scope]) -> list[Call]:
 
 
 def _leave(stack: list[Scope], now: Seconds) -> None:
+    """Remove the operators that have ended from a stack."""
     while stack and stack[-1].end <= now:
         stack.pop()
 

@@ -64,6 +64,7 @@ def draw_ids(table: EmbeddingTable, num_ids: int, rng: np.random.Generator) -> I
 
 
 def _ordered(table: EmbeddingTable) -> bool:
+    """Return whether popular rows have small ids."""
     return isinstance(table.inputs, Zipf) and table.inputs.hot_rows_first
 
 
@@ -106,6 +107,7 @@ def _hits(law: ReuseHistogram, most: int, rng: np.random.Generator) -> Ids:
 
 
 def _scattered(ranks: Ids, rows: int) -> Ids:
+    """Return ranks hashed over the rows of a table."""
     scattered: Ids = ranks * _MULTIPLIER % rows
     return scattered
 

@@ -115,6 +115,7 @@ def _start(job: Job, folder: Path, rank: int) -> subprocess.Popen[bytes]:
 
 
 def _wait(ranks: Sequence[subprocess.Popen[bytes]], folder: Path, progress: Progress) -> None:
+    """Wait until all ranks have ended, and report progress; raise if one fails."""
     told = 0
     while any(rank.poll() is None for rank in ranks):
         _check(ranks, folder)
@@ -128,6 +129,7 @@ def _wait(ranks: Sequence[subprocess.Popen[bytes]], folder: Path, progress: Prog
 
 
 def _done(folder: Path) -> int:
+    """Return how many blocks of steps the first rank has done."""
     try:
         return int((folder / "progress").read_text(encoding="ascii") or 0)
     except FileNotFoundError:
@@ -135,6 +137,7 @@ def _done(folder: Path) -> int:
 
 
 def _check(ranks: Sequence[subprocess.Popen[bytes]], folder: Path) -> None:
+    """Raise RankFailedError if a rank has failed."""
     for number, rank in enumerate(ranks):
         if rank.poll():
             log = (folder / f"rank_{number}.log").read_text(encoding="utf-8", errors="replace")

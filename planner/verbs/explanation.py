@@ -203,6 +203,7 @@ def _explained_tables(planned: Planned, timeline: Timeline) -> tuple[TableExplan
 
 
 def _effect_of(planned: Planned, before: Timeline, other: TableSharding) -> str:
+    """Return the stage that changes most with another sharding of one table."""
     changed = with_table(planned.plan, other)
     after = plan_timeline(planned.workload, planned.topology, changed)
     return effect(before.breakdown(), after.breakdown())

@@ -148,6 +148,7 @@ def change_columns(diff: PlanDiff, names: tuple[str, str] = ("", "")) -> list[Co
 
 
 def _mark(each: TableChange) -> str:
+    """Return a mark for an added, removed or changed table."""
     if each.old is None:
         return "+"
     return "-" if each.new is None else "~"

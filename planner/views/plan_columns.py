@@ -60,6 +60,7 @@ def _part_bytes(memory: RankMemory) -> dict[str, Bytes]:
 
 
 def _above(value: float, most: float, style: str) -> str:
+    """Return a style if a value is above a limit, else none."""
     return style if value > most else ""
 
 

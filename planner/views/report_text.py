@@ -81,6 +81,7 @@ def headline_text(report: Report, width: int) -> Iterator[Text]:
 
 
 def _answer(report: Report, width: int) -> Iterator[Text]:
+    """Yield the step time, throughput and comparison with the baseline."""
     for sentence in choice_sentences(report):
         yield from wrapped(sentence, width)
     if report.verdict is not None:

@@ -92,6 +92,7 @@ class PlanEditor:
         return self._row(self._engine.search.loads.load_row)
 
     def _row(self, row: int) -> Array:
+        """Return a row of the engine's numbers, by rank."""
         numbers: Array = np.asarray(self._engine.search.plan.numbers)[row].copy()
         return numbers
 

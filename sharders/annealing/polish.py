@@ -85,11 +85,13 @@ class Polisher:
         return all(choice != self.state.choices[index] for index, choice in move.items())
 
     def _singles(self) -> Iterator[Move]:
+        """Yield all changes of one table."""
         for index in range(len(self.state.tables)):
             for choice in self._choices(index):
                 yield {index: choice}
 
     def _pairs(self) -> Iterator[Move]:
+        """Yield all changes of two tables, or only swaps if there are too many."""
         tables = range(len(self.state.tables))
         choices = [list(self._choices(index)) for index in tables]
         total = sum(map(len, choices))
@@ -101,6 +103,7 @@ class Polisher:
                 yield {first: one, second: other}
 
     def _swaps(self) -> Iterator[Move]:
+        """Yield swaps of two tables' ranks."""
         for first, second in combinations(range(len(self.state.tables)), 2):
             one, other = self.state.choices[first], self.state.choices[second]
             alike = one.option.sharding_type is other.option.sharding_type

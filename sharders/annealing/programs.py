@@ -200,6 +200,7 @@ class Programs:
         return self._sets[type_bits]
 
     def _read(self, relaxed: Relaxed, expected: Seconds, limit: int) -> SolvedSet:
+        """Return a program's solution as a ``SolvedSet``."""
         first = self._first(relaxed)
         memory = float(self.choices.memory[first].sum())
         prices = np.full(len(self.engine.arrays.tables.cost), inf)

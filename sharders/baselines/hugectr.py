@@ -193,4 +193,5 @@ def _choices(ladders: Sequence[_Ladder], index: int) -> Iterator[tuple[TableOpti
 
 
 def _even(load: float, sharding: TableSharding) -> list[float]:
+    """Return the same load for every shard."""
     return [load] * len(sharding.shards)

@@ -94,6 +94,7 @@ class _NeighbourhoodSearch:
         return False
 
     def _tried(self) -> bool:
+        """Solve one program, and return whether its move is kept."""
         load = self.near.loads() if self.rng.random() < 0.5 else self.state.rank_times()
         order = sorted(range(len(load)), key=lambda rank: (-float(load[rank]), rank))
         ranks = self._ranks(order)
@@ -137,6 +138,7 @@ class _NeighbourhoodSearch:
         return any(rank in choice.ranks for rank in ranks)
 
     def _limits(self) -> Limits:
+        """Return the limits of the next program: time, or nodes if plans are counted."""
         left = self.budget.time_left()
         if left == float("inf"):
             return Limits(gap=GAP, max_nodes=MAX_NODES)

@@ -183,4 +183,5 @@ def suggested(trial: "optuna.Trial") -> dict[str, float]:
 
 
 def _half(evaluations: int | None) -> int | None:
+    """Return half of the evaluations; None: they are not counted."""
     return None if evaluations is None else max(1, evaluations // 2)

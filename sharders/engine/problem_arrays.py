@@ -187,7 +187,7 @@ def _rows_used(cuts: Cuts, of_option: Places) -> tuple[Places, NDArray[np.int32]
 
 
 def _spreads(arrays: OptionArrays, kept: Places) -> NDArray[np.int32]:
-    """Return the code of where each option's shards lie."""
+    """Return how each option's shards spread over ranks, a code such as ``EVERYWHERE``."""
     within = arrays.of_types([kind for kind in TYPES if kind.within_node])[kept]
     spread = np.where(within, SPREADS["nodes"], SPREADS["ranks"])
     spread[arrays.num_ranks[kept] == 0] = SPREADS["everywhere"]

@@ -167,6 +167,8 @@ def place_by_load(
 
 
 def _even(cost: OptionCost) -> Loads:
+    """Return a function: the same load of every shard of an option."""
+
     def loads(sharding: TableSharding) -> list[float]:
         return [cost.shard_load] * len(sharding.shards)
 

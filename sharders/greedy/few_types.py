@@ -65,6 +65,7 @@ def plans_of_few_types(problem: ShardingProblem) -> Iterator[ShardingPlan]:
 
 
 def _kinds(problem: ShardingProblem) -> Iterator[Kinds]:
+    """Yield sets of a type and kernel, or of two types, that tables have options of."""
     offered = {_kind(option) for options in problem.options.values() for option in options}
     for kind in sorted(offered):
         yield frozenset({kind})

@@ -129,6 +129,7 @@ class SizeLookupGreedy:
 
 
 def _nothing(table: EmbeddingTable) -> float:
+    """Return 0 as a table's score."""
     del table
     return 0.0
 

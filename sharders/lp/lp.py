@@ -82,6 +82,7 @@ class Lp:
 
 
 def _start(problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
+    """Return the best known plan as a result, or else that of a greedy."""
     first = replace(budget, max_evaluations=1)
     return problem.best_known() or CostGreedy().shard(problem, first, rng)
 

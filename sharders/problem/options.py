@@ -90,6 +90,7 @@ def options_by_name(
 def _checked(
     workload: Workload, topology: Topology, table: EmbeddingTable, shares: CacheShares
 ) -> tuple[TableOption, ...]:
+    """Return a table's options; InputError if there are none."""
     options = tuple(_options(workload, topology, table, shares))
     if not options:
         problem = _refusal(workload, topology, table).problem

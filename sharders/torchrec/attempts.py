@@ -135,6 +135,7 @@ def with_fixed_tables(problem: ShardingProblem, plan: ShardingPlan) -> ShardingP
 def _as_wanted(
     problem: ShardingProblem, table: EmbeddingTable, sharding: TableSharding
 ) -> TableSharding:
+    """Return a table's sharding moved to its given ranks."""
     if not table.ranks:
         return sharding
 

@@ -230,6 +230,7 @@ class FilledRanks:
         return [host * self._local for host in order]
 
     def _put(self, candidate: Candidate, rank: int, row: int) -> None:
+        """Add a shard of a candidate to a rank."""
         hbm, host = candidate.storage_of(row)
         self._hbm[rank] -= hbm
         self._host[rank] -= host
@@ -239,6 +240,7 @@ class FilledRanks:
         self.slowest = max(self.slowest, cost)
 
     def _entry(self, rank: int) -> tuple[float, int, int]:
+        """Return (cost, place in its host, rank), by which ranks are ordered."""
         return self._costs[rank], rank % self._local, rank
 
     def _changed(self, ranks: Iterable[int]) -> None:
@@ -247,6 +249,7 @@ class FilledRanks:
             heapq.heappush(self._heap, self._entry(rank))
 
     def _kept(self, ranks: range) -> tuple[list[int], list[int], list[Perf], list[float], float]:
+        """Return the memory and costs of some ranks, to be restored."""
         some = slice(ranks.start, ranks.stop)
         lists = self._hbm[some], self._host[some], self._perfs[some], self._costs[some]
         return *lists, self.slowest

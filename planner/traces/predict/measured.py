@@ -36,6 +36,7 @@ def measured_steps(
 
 
 def _rank(name: str, document: Document, ranks: Mapping[int, int]) -> int:
+    """Return the rank of a profiler trace."""
     info = document.get("distributedInfo")
     stated = info.get("rank") if isinstance(info, dict) else None
     if isinstance(stated, int):

@@ -52,6 +52,7 @@ def predict_text(prediction: Prediction, width: int) -> Iterator[Text]:
 
 
 def _beside(prediction: Prediction) -> str:
+    """Return the measured step, and the prediction's error, as text."""
     measured = prediction.measured
     if measured is None:
         return ""

@@ -326,6 +326,7 @@ def _storages(tensors: Sequence[Tensor]) -> set[int | None]:
 
 
 def _upwards(start: int, parents: Mapping[int, int]) -> Iterator[int]:
+    """Yield an operator's callers, the nearest first."""
     at: int | None = start
     seen: set[int] = set()
     while at is not None and at not in seen:
@@ -342,6 +343,7 @@ def _collective(op: TraceOp) -> CollectiveOp | None:
 
 
 def _waits(op: TraceOp) -> bool:
+    """Return whether an operator waits for a collective."""
     return op.name == "record_param_comms" and "wait" in op.arguments
 
 

@@ -100,6 +100,7 @@ def _groups(traces: Sequence[RankTrace]) -> Mapping[object, Mapping[int, _Sequen
 def _aligned(
     sequences: Mapping[int, _Sequence],
 ) -> tuple[Sequence[_Sequence], Problem | None]:
+    """Return the collectives that all ranks have, matched from the last on, or a problem."""
     shortest = min(map(len, sequences.values()))
     for cut in (slice(-shortest, None), slice(0, shortest)):
         columns = list(zip(*(sequence[cut] for sequence in sequences.values()), strict=True))

@@ -157,6 +157,7 @@ class RankGraph:
         self._now = until
 
     def _mark(self, mark: "_Mark", began: dict[int, int]) -> None:
+        """Note that a step begins or ends at the present host node."""
         if mark.begins:
             self._step = mark.number
         what = "begins" if mark.begins else "ends"
@@ -269,6 +270,7 @@ class RankGraph:
         self._device(index, None, delay=delay, after=dict.fromkeys(after, False))
 
     def _just_ended(self, activity: Activity) -> list[int]:
+        """Return nodes that ended just before an activity started."""
         return [
             node
             for stream, nodes in self._launched.items()
