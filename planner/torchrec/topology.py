@@ -206,7 +206,7 @@ class Reservation:
     """Name of its class."""
 
     def line(self, topology: TorchRecTopology, usable: Bytes) -> str:
-        """Return a line of text: bytes left on the rank with most, and bytes left by other tables."""
+        """Return a line of text: bytes left on the rank with most, and left by other tables."""
         there, left = max(device_bytes(topology)), max(device_bytes(self.left))
         memory = "memory" if topology.compute_device == "cpu" else "HBM"
         others = max(0.0, left - usable)
