@@ -1,4 +1,4 @@
-"""Memory of every rank under a plan, against what the GPU has."""
+"""Memory of every rank under a plan, compared with the GPU's."""
 
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -26,18 +26,18 @@ from costmodel.memory.storage import (
 
 _HBM = frozenset({ComputeKernel.FUSED, ComputeKernel.DENSE})
 _ROUNDING = 1e-9
-"""Sums of the same shards in another order may differ by this much."""
+"""Share by which sums of the same shards in another order may differ."""
 
 
 class Place(Enum):
-    """Where memory is that tables take."""
+    """Kinds of memory for tables."""
 
     DEVICE = "device"
     HOST = "host"
     BOTH = "both"
 
     def bytes_of(self, size: ShardBytes) -> Bytes:
-        """Return what shards take there."""
+        """Return the bytes of shards in this memory."""
         on_device = 0.0 if self is Place.HOST else float(size.total)
         return on_device + (0.0 if self is Place.DEVICE else float(size.host))
 
@@ -65,21 +65,21 @@ class RankMemory:
 
     @property
     def tables(self) -> Bytes:
-        """What the plan decides: everything of the tables' shards in HBM."""
+        """Bytes that the plan decides: everything of the tables' shards in HBM."""
         return self.weights + self.optimizer_state + self.gradients + self.inputs + self.outputs
 
     @property
     def total(self) -> Bytes:
-        """All HBM in use when it is most; the reserve is not counted."""
+        """Bytes of HBM at the peak, without the reserve."""
         return self.tables + self.dense_model + self.activations
 
 
 def memory_per_rank(
     workload: Workload, topology: Topology, plan: ShardingPlan
 ) -> tuple[RankMemory, ...]:
-    """Return what every rank holds under a plan: the sum of its shards and a fixed part.
+    """Return every rank's memory under a plan: the sum of its shards and a fixed part.
 
-    On a CPU the sort of the table at hand comes to that; what is kept free is for any table's.
+    On a CPU the sort of the table at hand is added; the reserve is enough for any table's.
 
     Parameters
     ----------
@@ -120,18 +120,19 @@ def memory_per_rank(
 
 
 def usable_bytes(workload: Workload, topology: Topology) -> Bytes:
-    """Return what a rank has for tables: HBM less dense model, activations and reserve.
+    """Return a rank's bytes for tables: HBM less dense model, activations and reserve.
 
-    Where ranks differ, the rank that has most.
+    Where ranks differ, those of the rank that has most.
     """
     return max(rank_rooms(workload, topology))
 
 
 def rank_rooms(workload: Workload, topology: Topology) -> tuple[Bytes, ...]:
-    """Return what every rank has for tables; the reserve is a share of what is not withheld.
+    """Return the bytes that every rank has for tables.
 
-    Stashed weights make room for what the dense part holds beyond the rest of the step; where there
-    would not be enough even without any table, there is none at all.
+    The reserve is a share of the bytes that are not withheld. Stashed weights make room for the
+    bytes of the dense part beyond the rest of the step; where there would not be enough even
+    without any table, there is none at all.
     """
     capacity, fixed = topology.hardware.gpu.memory_bytes, sum(fixed_bytes(workload, topology))
     peak = dense_peak_bytes(workload, topology)
@@ -142,7 +143,7 @@ def rank_rooms(workload: Workload, topology: Topology) -> tuple[Bytes, ...]:
 
 
 def dense_part_ratio(workload: Workload, topology: Topology) -> float:
-    """Return how many times a byte that stays in HBM counts, beside one that is stashed.
+    """Return the weight of a byte that stays in HBM, relative to one that is stashed.
 
     Tables fit a rank if all of them do at their lookup, and what is not stashed does in the dense
     part, which needs P bytes more (``dense_peak_bytes``) of the rank's room C:
@@ -162,18 +163,18 @@ def dense_part_ratio(workload: Workload, topology: Topology) -> float:
 
 
 def host_bytes_usable(topology: Topology) -> Bytes:
-    """Return what a node's host memory has for tables: nine tenths, the rest for the system."""
+    """Return the bytes of a node's host memory for tables: nine tenths, the rest for the system."""
     return topology.hardware.host.memory_bytes * (1 - RESERVE_SHARE)
 
 
 def host_reserve_text(topology: Topology, num_hosts: int = 1) -> str:
-    """Return, in brackets, what host memory there is and what of it is not for tables."""
+    """Return the host memory, and the part of it that is not for tables, in brackets."""
     whole = num_hosts * topology.hardware.host.memory_bytes
     return f" (of {size_text(whole)}, of which a tenth is kept for the system)"
 
 
 def could_hold(workload: Workload, topology: Topology) -> bool:
-    """Return whether all tables, each whole, take no more than there is in sum, HBM and hosts'."""
+    """Return whether all tables, each whole, take no more than all HBM and host memory."""
     needed = sum(least_table_bytes(workload, topology, table) for table in workload.tables)
     has_room = needed <= sum(rank_rooms(workload, topology))
     return has_room and host_bytes_spare(workload, topology) >= 0
@@ -196,12 +197,12 @@ def least_ranks(workload: Workload, topology: Topology) -> float:
 
 
 def host_bytes_spare(workload: Workload, topology: Topology) -> Bytes:
-    """Return what tables that can be nowhere else leave of all host memory; below 0: no room."""
+    """Return the bytes of all host memory left by tables that must be there; negative: no room."""
     return topology.num_nodes * host_bytes_usable(topology) - host_bytes_needed(workload)
 
 
 def host_bytes_needed(workload: Workload) -> Bytes:
-    """Return the weights of all tables whose kernels keep them in host memory."""
+    """Return the bytes of weights of all tables whose kernels keep them in host memory."""
     return sum(
         table.weight_bytes
         for table in workload.tables
@@ -240,7 +241,7 @@ def check_memory(workload: Workload, topology: Topology, plan: ShardingPlan) -> 
 
 
 def fits(workload: Workload, topology: Topology, plan: ShardingPlan) -> bool:
-    """Return whether a plan takes no more memory than there is."""
+    """Return whether a plan needs no more memory than there is."""
     try:
         check_memory(workload, topology, plan)
     except InfeasibleError:
@@ -254,10 +255,9 @@ def infeasible(
     message: str | None = None,
     place: Place = Place.DEVICE,
 ) -> InfeasibleError:
-    """Return the error for a workload that fits nowhere: the sum, and the largest tables.
+    """Return the error that no plan fits, with the sum of bytes and the largest tables.
 
-    ``place``: which memory is short. What would help is for who plans to find out
-    (``planner.verbs.remedies``).
+    ``place`` is the memory that is short. ``planner.verbs.remedies`` finds out what would help.
     """
     details = _details(workload, _Apart(topology), place)
     return InfeasibleError(message or _too_much(workload, topology), details=details)
@@ -294,7 +294,7 @@ def _texts(needed: Bytes, left: Bytes) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Apart:
-    """A topology that is the same as another if it is the same object; it cannot be hashed."""
+    """A topology compared by identity, as it cannot be hashed."""
 
     topology: Topology
 
@@ -310,7 +310,7 @@ Lines: TypeAlias = tuple[tuple[str, str], ...]
 
 @lru_cache(maxsize=8)
 def _details(workload: Workload, apart: _Apart, place: Place) -> Lines:
-    """Return where the memory goes: searches that fail ask often."""
+    """Return lines on where the memory goes; searches that fail ask for them often."""
     topology = apart.topology
     device = (f"per {topology.hardware.device.unit}", _per_rank_line(workload, topology))
     return (
@@ -323,9 +323,10 @@ def _details(workload: Workload, apart: _Apart, place: Place) -> Lines:
 def least_table_bytes(
     workload: Workload, topology: Topology, table: EmbeddingTable, place: Place = Place.DEVICE
 ) -> Bytes:
-    """Return the least that one table takes over all ranks, with the kernels it may use.
+    """Return the smallest number of bytes of one table over all ranks, with its allowed kernels.
 
-    Whole, as splits add buffers; where only data_parallel is allowed, a copy on every rank.
+    The table is whole, as splits add buffers; if only data_parallel is allowed, a copy is on every
+    rank.
     """
     if _is_replicated(workload, table):
         kind, kernel = ShardingType.DATA_PARALLEL, ComputeKernel.DENSE
@@ -338,13 +339,13 @@ def least_table_bytes(
 
 
 def _is_replicated(workload: Workload, table: EmbeddingTable) -> bool:
-    """Return whether a table may be nothing but data parallel; unconstrained ones may be whole."""
+    """Return whether a table can only be data parallel."""
     constrained = bool(table.sharding_types)
     return constrained and allowed_types(workload, table) == (ShardingType.DATA_PARALLEL,)
 
 
 def whole_table_bytes(workload: Workload, topology: Topology, table: EmbeddingTable) -> Bytes:
-    """Return the HBM that one table takes in all, on one rank, with fused kernels."""
+    """Return the bytes of HBM of one whole table on one rank, with fused kernels."""
     return float(_whole_table(workload, topology, table, ComputeKernel.FUSED).total)
 
 
@@ -392,7 +393,7 @@ def _largest_line(workload: Workload, topology: Topology, place: Place) -> str:
 
 
 def _sizes(workload: Workload, topology: Topology, place: Place) -> list[tuple[str, Bytes]]:
-    """Return every table that takes something there with its bytes in all, largest first."""
+    """Return (name, bytes) of every table that takes bytes in a memory, largest first."""
     tables = workload.tables
     copies = f" in {topology.world_size} copies" if topology.world_size > 1 else ""
     names = (f"{each.name}{copies if _is_replicated(workload, each) else ''}" for each in tables)

@@ -50,9 +50,9 @@ _PREFIXES: Mapping[NodeKind, str] = {
     NodeKind.COPY: "Memcpy HtoD: ",
     NodeKind.COLLECTIVE: "ncclDevKernel: ",
 }
-"""How profilers name them, and tools recognise them."""
+"""Beginnings of names by which tools recognise such nodes, as profilers write them."""
 _KNOWN_NAMES = ("nccl", "Mem", "cuda")
-"""Names that came from a profiler."""
+"""Beginnings of names that came from a profiler."""
 _THREADS: Mapping[str, int] = {
     Resource.MAIN: 1,
     Resource.AUTOGRAD: 2,
@@ -60,14 +60,14 @@ _THREADS: Mapping[str, int] = {
 }
 """Thread numbers; Kineto shows PyTorch's default stream as 7."""
 _STEPS = 3
-"""Thread number of the steps."""
+"""Number of the thread of steps."""
 _FIRST_OTHER_STREAM = 20
 
 
 def trace_events(timeline: Timeline, steps: Iterable[StepSpan] = ()) -> Iterator[Event]:
-    """Yield the events of all ranks and steps, times in microseconds.
+    """Yield the events of all ranks and steps, with times in microseconds.
 
-    Without ``steps``, those are shown that begin and end for all ranks at once.
+    Without ``steps``, steps are shown that begin and end for all ranks at once.
     """
     threads = _thread_numbers(timeline)
     yield from _names(timeline, threads)
@@ -118,7 +118,7 @@ def _names(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:
 
 
 def _is_host_thread(resource: str) -> bool:
-    """Whether a resource is a thread; profiled runs have several of autograd, with numbers."""
+    """Return whether a resource is a host thread; profiled runs have several of autograd."""
     return resource.partition(" ")[0] in HOST_THREADS
 
 
@@ -134,7 +134,7 @@ def _common_steps(timeline: Timeline) -> Iterator[StepSpan]:
 
 
 def _step(step: StepSpan) -> Event:
-    """Return the slice of a step, as ``torch.profiler``'s step annotations."""
+    """Return a step as a slice, as ``torch.profiler`` annotates steps."""
     return {
         "ph": "X",
         "cat": "user_annotation",
@@ -147,7 +147,7 @@ def _step(step: StepSpan) -> Event:
 
 
 def _slice(timeline: Timeline, index: int, thread: int) -> Event:
-    """Return a node as a slice; a collective's covers its wait for peers, as profilers show it."""
+    """Return a node as a slice; a collective's contains its wait for peers, as in profilers."""
     node = timeline.graph.nodes[index]
     return {
         "ph": "X",
@@ -185,7 +185,7 @@ def _args(timeline: Timeline, index: int, thread: int) -> dict[str, Any]:
 
 
 def _launches(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:
-    """Yield the calls by which tools find a kernel's thread, step and waits: moments, no time.
+    """Yield the calls, of no duration, by which tools find a kernel's thread, step and waits.
 
     As in a profiler's trace, what was launched before the first event has none.
     """
@@ -275,11 +275,14 @@ def _shown_start(timeline: Timeline, index: int) -> float:
 
 
 def _span(start: float, end: float) -> dict[str, float]:
-    """Return start and duration; the end is rounded, so that what follows does not overlap."""
+    """Return start and duration in microseconds.
+
+    The end is rounded, so that slices do not overlap.
+    """
     begin = _us(start)
     return {"ts": begin, "dur": round(_us(end) - begin, 3)}
 
 
 def _us(seconds: float) -> float:
-    """Return microseconds to a thousandth, the clock of the viewers."""
+    """Return seconds as microseconds, rounded to a nanosecond as the viewers' clocks are."""
     return round(seconds / US, 3)

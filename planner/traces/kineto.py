@@ -1,7 +1,7 @@
-"""Reading profiler (Kineto) traces: what every rank's host threads called and its GPU ran.
+"""Reading profiler (Kineto) traces: calls of every rank's host threads, and its GPU's work.
 
-Times become seconds on one clock for all ranks; what cannot be replayed is refused with the
-reason, all reasons at once.
+Times become seconds on one clock for all ranks; what cannot be replayed is refused, with all
+reasons at once.
 
 References
 ----------
@@ -35,16 +35,16 @@ from planner.traces.trace_files import Document, named_rank
 
 _STEP = re.compile(r"ProfilerStep\s*#\s*([0-9]{1,18})")
 _WORKER = re.compile(r"(.+)\.[0-9]+\.pt\.trace\.json(?:\.gz)?")
-"""Name of a file of ``torch.profiler.tensorboard_trace_handler``, which begins with its worker:
-by default the host and the process."""
+"""Name of a file of ``torch.profiler.tensorboard_trace_handler``, which begins with its worker: by
+default the host and the process."""
 _TICK: Seconds = 1e-9
-"""Nanosecond: no step is shorter."""
+"""Seconds of the shortest step, a nanosecond."""
 MOST_LISTED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTrace:
-    """The trace of one rank, events in the order of their start."""
+    """The trace of one rank, with events in order of their start."""
 
     rank: int
     source: str
@@ -58,19 +58,19 @@ class RankTrace:
     main_thread: int
     pid: int | None = None
     num_broken: int = 0
-    """Events that were left out, for want of a time, a thread or a stream."""
+    """Number of events left out for lack of a time, a thread or a stream."""
     is_named: bool = True
-    """Whether the trace, or its file's name, says the rank; otherwise files are numbered."""
+    """Whether the trace or its file's name gives the rank; otherwise files are numbered."""
     cycle: int = 1
-    """Which of the profiler's cycles this is,"""
+    """Number of the profiler's cycle, from 1 on."""
     num_cycles: int = 1
-    """of so many (``schedule(repeat=...)``)."""
+    """Number of the profiler's cycles (``schedule(repeat=...)``)."""
     left_out: tuple[str, ...] = ()
     """Files of the process's cycles that not every process has a file of."""
 
     @property
     def start(self) -> Seconds:
-        """When the first event begins."""
+        """When the first event begins, in seconds."""
         return min(self.calls[0].start, *(start for _, start, _ in self.steps[:1]))
 
     @property
@@ -90,10 +90,10 @@ class RankTrace:
 def rank_traces(
     found: Sequence[tuple[str, Document]], path: str | Path, cycle: int | None = None
 ) -> list[RankTrace]:
-    """Return the traces of all ranks that are among the JSON documents of a path, by rank.
+    """Return the traces of all ranks among the JSON documents of a path, by rank.
 
-    Of a process that was profiled several times (``_cycles``) this is the given cycle, by default
-    the last one: the job is warmest then.
+    Of a process that was profiled in several cycles (``_cycles``), the given one is returned, by
+    default the last one: the job is warmest then.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def rank_traces(
     if not problems and traces:
         cycles = cycle_rounds([[each.profiled for each in own] for own in processes])
         problems += _lacking_cycle(processes, cycles, cycle)
-        traces = traces if problems else list(_of_one_cycle(processes, cycles, cycle))
+        traces = traces if problems else list(_cycle_traces(processes, cycles, cycle))
     problems += _missing(traces) if not problems else []
     if problems or not traces:
         nothing = Problem(message="no profiler traces are in it, only execution traces")
@@ -121,10 +121,10 @@ def rank_traces(
 def _readable(
     documents: Sequence[tuple[str, Document]],
 ) -> tuple[list[RankTrace], list[Problem]]:
-    """Return the traces of files that can be replayed, and why others cannot."""
+    """Return the traces that can be replayed, and the problems of the others."""
     problems: list[Problem] = []
     traces: list[RankTrace] = []
-    epoch = min((_base(d) + _first(d) for _, d in documents), default=0.0)
+    epoch = min((_base(d) + _earliest(d) for _, d in documents), default=0.0)
     for index, (name, document) in enumerate(documents):
         refusal = _refusal(name, document)
         trace = None if refusal is not None else _rank_trace(name, document, index, epoch)
@@ -139,10 +139,10 @@ def _readable(
 def _cycles(traces: Sequence[RankTrace]) -> list[list[RankTrace]]:
     """Return the traces of every process, in the order of time.
 
-    Those of one process that exclude each other in time are its profiler's cycles. A process is
-    told by its number, by the host or worker in its files' names (as ``tensorboard_trace_handler``
-    writes them), and by its rank where it is known. Without such names, traces of one number that
-    overlap are of processes of several hosts; with them, they stay together (``_overlapping``).
+    Traces of one process that do not overlap are its profiler's cycles. A process is known by its
+    number, by the host or worker in its files' names (as ``tensorboard_trace_handler`` writes
+    them), and by its rank where that is known. Without such names, overlapping traces of one number
+    are of processes of several hosts; with them, they stay together (``_overlapping``).
     """
     by_process: dict[object, list[int]] = defaultdict(list)
     for number, trace in enumerate(traces):
@@ -161,7 +161,7 @@ def _cycles(traces: Sequence[RankTrace]) -> list[list[RankTrace]]:
 
 
 def _overlapping(processes: Sequence[Sequence[RankTrace]]) -> Iterator[Problem]:
-    """Say which traces of one process are of the same time, as its profiler's cycles cannot be."""
+    """Yield a problem for traces of one process that overlap, which cycles cannot."""
     for cycles in processes:
         for one, other in pairwise(cycles):
             if other.span[0] < one.span[1]:
@@ -169,10 +169,10 @@ def _overlapping(processes: Sequence[Sequence[RankTrace]]) -> Iterator[Problem]:
                 yield Problem(message=message, hint="give one of them")
 
 
-def _of_one_cycle(
+def _cycle_traces(
     processes: Sequence[Sequence[RankTrace]], cycles: Sequence[Round], cycle: int | None
 ) -> Iterator[RankTrace]:
-    """Yield one cycle of every process; ranks that nothing says are numbered in order."""
+    """Yield the traces of one cycle; ranks that nothing gives are numbered in order."""
     common = _in_common(processes, cycles)
     number = cycle or common[-1]
     of_some = [each for n, each in enumerate(cycles, 1) if n not in common]
@@ -195,7 +195,7 @@ def _in_common(processes: Sequence[object], cycles: Sequence[Round]) -> list[int
 def _lacking_cycle(
     processes: Sequence[object], cycles: Sequence[Round], cycle: int | None
 ) -> Iterator[Problem]:
-    """Say where the cycle that was asked for is not, or no cycle is there of all processes."""
+    """Yield a problem if the cycle asked for, or any cycle of all processes, is missing."""
     common = _in_common(processes, cycles)
     if not common:
         message = "the files are of different cycles of the profiler: no two of all ranks overlap"
@@ -212,8 +212,8 @@ def _base(document: Document) -> float:
     return base / 1e3 if is_number(base) else 0.0
 
 
-def _first(document: Document) -> float:
-    """Return the earliest time stamp: small numbers keep fractions of microseconds."""
+def _earliest(document: Document) -> float:
+    """Return the earliest time stamp, in microseconds; smaller numbers keep their fractions."""
     events = document.get("traceEvents")
     stamps = (
         (e.get("ts") for e in events if isinstance(e, dict)) if isinstance(events, list) else ()
@@ -222,7 +222,7 @@ def _first(document: Document) -> float:
 
 
 def _refusal(name: str, document: Document) -> Problem | None:
-    """Say why a file cannot be replayed, if so."""
+    """Return why a file cannot be replayed; None: it can."""
     events = document.get("traceEvents")
     if not isinstance(events, list):
         hint = "export it with `torch.profiler.profile(...).export_chrome_trace`"
@@ -255,7 +255,7 @@ def _refusal(name: str, document: Document) -> Problem | None:
 
 
 def _missing(traces: Sequence[RankTrace]) -> Iterator[Problem]:
-    """Say which ranks there should be, and are not or twice."""
+    """Yield a problem for ranks that are missing or there twice."""
     ranks = [trace.rank for trace in traces]
     double = sorted({rank for rank in ranks if ranks.count(rank) > 1})
     if double:
@@ -283,12 +283,12 @@ def _missing(traces: Sequence[RankTrace]) -> Iterator[Problem]:
 
 
 def _first_missing(ranks: Sequence[int], size: int) -> list[int]:
-    """Return the first few ranks that are not there."""
+    """Return the first few ranks that are missing."""
     return list(islice((rank for rank in range(size) if rank not in ranks), MOST_LISTED))
 
 
 def listed(some: Sequence[object], count: int) -> str:
-    """Return the first of so many things as a text that says how many more there are."""
+    """Return the first ``count`` things as text, and how many more there are."""
     shown = ", ".join(map(str, some))
     return f"{shown}, and {count - len(some)} more" if count > len(some) else shown
 
@@ -327,10 +327,10 @@ def _by_start(event: Call | Scope | Activity) -> tuple[float, float]:
 
 
 def _on_host_clock(activities: Sequence[Activity], calls: Sequence[Call]) -> list[Activity]:
-    """Shift the GPU's clock so that nothing starts before it is launched.
+    """Return activities with the GPU's clock shifted so that nothing starts before its launch.
 
-    Profilers convert GPU timestamps to host time with an error of tens of microseconds, that
-    shows as kernels that start before their launch; it differs from rank to rank.
+    Profilers convert GPU timestamps to host time with an error of tens of microseconds, which
+    differs from rank to rank.
     """
     launched = {call.correlation: call.start for call in calls}
     early = max(
@@ -352,7 +352,7 @@ def _main_thread(scopes: Sequence[Scope], calls: Sequence[Call]) -> int:
 def _steps(
     scopes: Sequence[Scope], calls: Sequence[Call], main: int
 ) -> list[tuple[int, Seconds, Seconds]]:
-    """Return the profiler's steps; without any, all of the trace is one step."""
+    """Return (number, start, end) of the profiler's steps; without any, all is one step."""
     marked = [
         (int(match[1]), scope.start, scope.end)
         for scope in scopes
@@ -363,7 +363,7 @@ def _steps(
 
 
 def _with_scopes(calls: Sequence[Call], scopes: Sequence[Scope]) -> list[Call]:
-    """Add to every call the operators that enclose it; both are sorted by start."""
+    """Return calls with the operators that enclose each; both are sorted by start."""
     stacks: dict[int, list[Scope]] = defaultdict(list)
     waiting = iter(scopes)
     upcoming = next(waiting, None)
@@ -387,7 +387,7 @@ def _leave(stack: list[Scope], now: Seconds) -> None:
 
 
 def _shifted(trace: RankTrace, by: Seconds) -> RankTrace:
-    """Return the trace with another origin of time."""
+    """Return the trace with times later by ``by`` seconds."""
     return replace(
         trace,
         calls=[replace(c, start=c.start + by, end=c.end + by) for c in trace.calls],

@@ -1,4 +1,4 @@
-"""Changes of a workload or machine with which tables may fit, by kind, the smallest first."""
+"""Changes of a workload or machine that may make tables fit, by kind, the smallest first."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,23 +20,24 @@ from costmodel.memory.rank_memory import (
 from planner.verbs.topologies import node_count
 
 MOST_TIMES = 16
-"""Nodes at most, as a multiple of those asked for."""
+"""Largest multiple of the asked number of nodes that is tried."""
 LEAST_SHARE = 1 / 16
-"""A batch that is smaller than this share of the one asked for is another training run."""
+"""Smallest share of the asked batch that is tried: a smaller batch is another training run."""
 MOST_NAMED = 4
-"""Tables of a change that are named; for more, the message says how many of the largest change."""
+"""Largest number of tables of a change that are named; of more, the message says how many of the
+largest it changes."""
 MOST_DROPPED = 64
-"""Tables of a change that are each tried without it, the smallest first."""
+"""Number of tables of a change that are each tried without it, the smallest first."""
 _KERNELS = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM_CACHING)
 
 Grown: TypeAlias = Callable[[Topology, int, int], Topology]
 """Returns a topology with other numbers of GPUs in all and of nodes."""
 Refit: TypeAlias = Callable[[Workload, Topology], Topology]
-"""Returns what a topology is for another workload."""
+"""Returns a topology as it is for another workload."""
 
 
 def on_gpus(topology: Topology, gpus: int, nodes: int | None = None) -> Topology:
-    """Return a topology with so many GPUs in all; ``nodes`` None: on as few as hold them.
+    """Return a topology with so many GPUs in all; ``nodes`` None: on as few nodes as hold them.
 
     Where ranks have different memory, all have that of the poorest.
 
@@ -55,9 +56,9 @@ def on_gpus(topology: Topology, gpus: int, nodes: int | None = None) -> Topology
 
 
 def node_size(topology: Topology) -> int:
-    """Return how many GPUs a node has.
+    """Return the number of GPUs of a node.
 
-    Several nodes show it; a single one may have more than are used.
+    With several nodes it is what they have; a single one may have more than are used.
     """
     local = topology.local_world_size
     return local if topology.num_nodes > 1 else max(topology.hardware.gpus_per_node, local)
@@ -70,57 +71,58 @@ def _as_it_is(workload: Workload, topology: Topology) -> Topology:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A workload and a machine for it, and how the machine may change."""
+    """A workload and its machine, and functions that change the machine."""
 
     workload: Workload
     topology: Topology
     grown: Grown = on_gpus
     refit: Refit = _as_it_is
-    """What the machine is once the workload is another."""
+    """Returns the machine for another workload."""
 
     def of(self, workload: Workload) -> "Case":
         """Return the case of another workload."""
         return replace(self, workload=workload, topology=self.refit(workload, self.topology))
 
     def on(self, gpus: int, nodes: int) -> "Case":
-        """Return the case of other numbers of GPUs in all and of nodes."""
+        """Return the case with other numbers of GPUs in all and of nodes."""
         return replace(self, topology=self.grown(self.topology, gpus, nodes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A change: what to write, and what a case is with it."""
+    """A change: how it is written, and the case with it."""
 
     name: str
     apply: Callable[[Case], Case]
     tables: str = ""
-    """``for a and b``; empty: it is none of some tables."""
+    """Its tables, as ``for a and b``; empty if it changes no single tables."""
 
 
 def _none(step: int) -> None:
+    """Return None: there are no finer changes."""
     del step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """Changes of a kind, from the smallest to the largest."""
+    """Changes of one kind, from the smallest to the largest."""
 
     steps: int
-    """How many changes there are."""
+    """Number of changes."""
     make: Callable[[int], Variant]
-    """Makes one, from the smallest (0) on."""
+    """Returns the change of a number, 0 being the smallest."""
     grows: bool = True
-    """Whether a larger change always does where a smaller one does."""
+    """Whether every larger change makes tables fit if a smaller one does."""
     finer: Callable[[int], "Scale | None"] = _none
-    """Returns smaller changes than that of a step, which is the last of them; None: there are
-    none."""
+    """Returns smaller changes than that of a number, the last of them being that change; None:
+    there are none."""
 
 
 Kind: TypeAlias = Callable[[Case], Scale]
 
 
 def larger_machine(case: Case) -> Scale:
-    """Return full nodes, ever more of them; and then fewer GPUs on as many nodes.
+    """Return the scale of ever more full nodes, then of fewer GPUs on as many nodes.
 
     There are no fewer GPUs than were asked for, nor fewer than the sum of bytes needs.
     """
@@ -147,7 +149,7 @@ def larger_machine(case: Case) -> Scale:
 
 
 def more_nodes(case: Case) -> Scale:
-    """Return as many GPUs on ever more nodes."""
+    """Return the scale of ever more nodes with as many GPUs in all."""
     gpus, nodes = case.topology.world_size, case.topology.num_nodes
     if least_ranks(case.workload, case.topology) > gpus:
         return Scale(steps=0, make=lambda step: _machine(gpus, step))
@@ -167,7 +169,7 @@ def _machine(gpus: int, nodes: int) -> Variant:
 
 
 def splitting_pipeline(case: Case) -> Scale:
-    """Return a pipeline that may split tables, where the one there is does not."""
+    """Return the scale of one change: a pipeline that may split tables."""
 
     def apply(given: Case) -> Case:
         return given.of(replace(given.workload, pipeline=Pipeline.SPARSE_DIST))
@@ -177,33 +179,33 @@ def splitting_pipeline(case: Case) -> Scale:
 
 
 def free_ranks(case: Case) -> Scale:
-    """Return tables that may be on any rank."""
-    return _of_tables(
+    """Return the scale of tables that may be on any rank."""
+    return _table_scale(
         case, "ranks: []", lambda table: replace(table, ranks=()) if table.ranks else table
     )
 
 
 def free_types(case: Case) -> Scale:
-    """Return tables of any sharding type."""
+    """Return the scale of tables that may have any sharding type."""
 
     def change(table: EmbeddingTable) -> EmbeddingTable:
         return replace(table, sharding_types=()) if table.sharding_types else table
 
-    return _of_tables(case, "sharding_types: []", change)
+    return _table_scale(case, "sharding_types: []", change)
 
 
 def usual_caches(case: Case) -> Scale:
-    """Return tables whose caches are no larger than usual."""
+    """Return the scale of tables whose caches are at most of the usual size."""
 
     def change(table: EmbeddingTable) -> EmbeddingTable:
         usual = replace(table, cache_load_factor=None)
         return usual if usual.cache_share < table.cache_share else table
 
-    return _of_tables(case, "cache_load_factor: null", change)
+    return _table_scale(case, "cache_load_factor: null", change)
 
 
 def host_memory(case: Case) -> Scale:
-    """Return tables that may be in host memory, unless they say where they are to be."""
+    """Return the scale of tables that may be in host memory, unless their memory is given."""
 
     def change(table: EmbeddingTable) -> EmbeddingTable:
         copied = table.sharding_types == (ShardingType.DATA_PARALLEL,)
@@ -212,22 +214,22 @@ def host_memory(case: Case) -> Scale:
 
     name = f"compute_kernels: [{', '.join(_KERNELS)}]"
     if case.topology.hardware.device is Device.CPU:
-        return _of_tables(case, name, lambda table: table)
-    return _of_tables(case, name, change)
+        return _table_scale(case, name, lambda table: table)
+    return _table_scale(case, name, change)
 
 
 def half_precision(case: Case) -> Scale:
-    """Return FP32 tables that are FP16."""
+    """Return the scale of FP32 tables that become FP16."""
 
     def change(table: EmbeddingTable) -> EmbeddingTable:
         is_whole = table.data_type is DataType.FP32
         return replace(table, data_type=DataType.FP16) if is_whole else table
 
-    return _of_tables(case, "data_type: fp16", change)
+    return _table_scale(case, "data_type: fp16", change)
 
 
 def smaller_batch(case: Case) -> Scale:
-    """Return smaller batches of two significant digits."""
+    """Return the scale of smaller batches, with two significant digits."""
     batch = case.workload.local_batch_size
     sizes = [
         digits * 10**zeros
@@ -259,10 +261,12 @@ WORKLOAD_KINDS: Sequence[Kind] = (
 KINDS: Sequence[Kind] = (larger_machine, more_nodes, *WORKLOAD_KINDS)
 
 
-def _of_tables(case: Case, name: str, change: Callable[[EmbeddingTable], EmbeddingTable]) -> Scale:
-    """Return the change of one table, of two, and so on, those first that take most memory.
+def _table_scale(
+    case: Case, name: str, change: Callable[[EmbeddingTable], EmbeddingTable]
+) -> Scale:
+    """Return the scale of a change of one table, of two, and so on, those of most bytes first.
 
-    And then of these without one or another.
+    Finer changes leave out one table or another again.
     """
     workload, topology = case.workload, case.topology
     changed = [each for each in workload.tables if change(each) != each]
@@ -285,7 +289,10 @@ def _of_tables(case: Case, name: str, change: Callable[[EmbeddingTable], Embeddi
         return Variant(name=name, apply=apply, tables=tables)
 
     def fewer(needed: Sequence[str], others: Sequence[str]) -> Scale | None:
-        """Return the change without the first of some others, and with it."""
+        """Return the changes without one of the other tables, and last with all.
+
+        None where no others.
+        """
         if not others:
             return None
         first, *rest = others
@@ -304,7 +311,7 @@ def _of_tables(case: Case, name: str, change: Callable[[EmbeddingTable], Embeddi
 
 
 def _named(names: Sequence[str], order: Sequence[str], num_others: int) -> str:
-    """Return for which tables a change is, of those that it changes and others that it does not."""
+    """Return table names as ``for a and b``; of many largest ones, their number."""
     if len(names) > MOST_NAMED and len(names) == len(order):
         return f"for all {len(names)} {'that it changes' if num_others else 'tables'}"
     if len(names) > MOST_NAMED and list(names) == list(order[: len(names)]):

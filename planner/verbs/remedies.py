@@ -26,41 +26,42 @@ from sharders.problem.packing import ROUND, WAY, PackingSearch, on_hosts
 from sharders.problem.room import check_room
 
 MOST_TIME: Seconds = 1.5
-"""To find one change, if the limit leaves as much for all of them; mostly it takes a hundredth."""
+"""Seconds for finding one change, if the limit leaves as many for all; usually it takes a
+hundredth."""
 LEAST_TIME: Seconds = 1.5
-"""To find all, whatever the limit leaves."""
+"""Seconds for finding all changes, whatever the limit leaves."""
 MOST_SHARE = 1 / 3
-"""Share of the time that is left that finding one change may take."""
+"""Largest share of the time left for finding one change."""
 MOST_PAIRS = 3
-"""Two changes in one that are named, at most."""
+"""Largest number of pairs of changes that are returned."""
 PACKING_EFFORT = 1000 * ROUND
-"""What packing may take for a try, in moves of annealing, where placing tables by size fails."""
+"""Effort of packing for each try, in moves of annealing, where placing tables by size fails."""
 NUM_WAYS = 48
-"""In how many ways packing places all tables by size, at most."""
+"""Largest number of ways in which packing places all tables by size."""
 
 Watch: TypeAlias = Callable[[], bool]
-"""Whether the time is over."""
+"""Returns whether the time is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The smallest change with which a plan was found, or two changes in one."""
+    """The smallest change, or pair of changes, with which a plan was found."""
 
     changes: tuple[Variant, ...]
     case: Case
-    """That with the changes."""
+    """The case with the changes."""
     plan: ShardingPlan
     is_smallest: bool
-    """Whether there was time to try the next smaller ones, and they have none."""
+    """Whether the next smaller change was tried and has no plan."""
 
     @property
     def name(self) -> str:
-        """What to write."""
+        """The text of the change."""
         return ", ".join(change.name for change in self.changes)
 
     @property
     def effect(self) -> str:
-        """For which tables, and how full the fullest GPU is by the plan, or the host if fuller."""
+        """Text: tables of the change, and how full the fullest GPU is, or the host if fuller."""
         case = self.case
         memory = memory_per_rank(case.workload, case.topology, self.plan)
         rooms = rank_rooms(case.workload, case.topology)
@@ -85,10 +86,9 @@ def _fullest_host(case: Case, per_rank: Sequence[RankMemory]) -> float:
 
 
 def with_searched(error: InfeasibleError, case: Case, search: Search) -> InfeasibleError:
-    """Return an error with the remedies that a plan was found with, the smallest of each kind.
+    """Return an error with the smallest change of each kind for which a plan was found.
 
-    Two changes in one where no single one does; and where none of these do either, a hint that says
-    so. What there was no time to try is named.
+    Where no single change does, pairs are tried; where no pair does, the error's hint says so.
     """
     now = search.clock()
     began = now if search.began is None else search.began
@@ -101,7 +101,7 @@ def with_searched(error: InfeasibleError, case: Case, search: Search) -> Infeasi
 
 
 class _Turns:
-    """Gives every change that is looked for its share of the time."""
+    """Divides the time among the changes that are looked for."""
 
     def __init__(self, search: Search, until: Seconds) -> None:
         self._search, self._until = search, until
@@ -109,7 +109,7 @@ class _Turns:
         """Whether the time was over before all had a turn."""
 
     def next_of(self, number: int) -> Watch:
-        """Return what tells whether the turn is over of the next of so many."""
+        """Return a function that tells whether the next of ``number`` turns is over."""
         now, search = self._search.clock(), self._search
         is_over = search.interrupted() or (search.max_plans is None and now > self._until)
         self.is_over = self.is_over or is_over
@@ -199,11 +199,11 @@ def _pairs(case: Case, turns: _Turns) -> Iterator[Found]:
 
 
 def smallest(case: Case, scale: Scale, is_spent: Watch) -> Found | None:
-    """Return the smallest change with which a plan is found; None: none is, or no time is left.
+    """Return the smallest change with which a plan is found; None: there is none, or no time.
 
-    Changes are tried ever further apart until one does, and then halfway between it and the last
-    that does not: the next smaller one of the change returned has no plan, if time allows. So with
-    what is finer.
+    Changes are tried ever further apart until one has a plan, then halfway between it and the last
+    one without: if time allows, the next smaller change has no plan. Finer changes are tried in the
+    same way.
     """
     if not scale.steps or is_spent():
         return None
@@ -217,7 +217,7 @@ def smallest(case: Case, scale: Scale, is_spent: Watch) -> Found | None:
         scale = finer
         while does - fails > 1 and not is_spent():
             halfway = (does + fails) // 2
-            smaller = _plan(scale.make(halfway).apply(case), is_spent)
+            smaller = _quick_plan(scale.make(halfway).apply(case), is_spent)
             if smaller is None:
                 fails = halfway
             else:
@@ -229,28 +229,28 @@ def smallest(case: Case, scale: Scale, is_spent: Watch) -> Found | None:
 
 
 def _first(case: Case, scale: Scale, is_spent: Watch) -> tuple[int, int, ShardingPlan] | None:
-    """Return the last change tried that does not do, one that does, and its plan."""
+    """Return the last change tried that has no plan, the first that has one, and that plan."""
     last, largest = scale.steps - 1, None
     if scale.grows and last:
-        largest = _plan(scale.make(last).apply(case), is_spent)
+        largest = _quick_plan(scale.make(last).apply(case), is_spent)
         if largest is None:
             return None
     fails, tried = -1, 0
-    plan = _plan(scale.make(0).apply(case), is_spent)
+    plan = _quick_plan(scale.make(0).apply(case), is_spent)
     while plan is None:
         if tried == last or is_spent():
             return None if largest is None else (tried, last, largest)
         fails, tried = tried, min(2 * tried + 1, last)
         known = largest if tried == last else None
-        plan = known or _plan(scale.make(tried).apply(case), is_spent)
+        plan = known or _quick_plan(scale.make(tried).apply(case), is_spent)
     return fails, tried, plan
 
 
 def smallest_pair(case: Case, first: Kind, second: Kind, is_spent: Watch) -> Found | None:
-    """Return two changes in one with which a plan is found; None: none is.
+    """Return two changes with which together a plan is found; None: there are none.
 
-    The smallest of the second kind beside the largest of the first, and then the smallest of the
-    first beside that.
+    It is the smallest change of the second kind beside the largest of the first, and then the
+    smallest of the first kind beside that.
     """
     scale = first(case)
     if not scale.steps:
@@ -268,8 +268,8 @@ def smallest_pair(case: Case, first: Kind, second: Kind, is_spent: Watch) -> Fou
     return replace(own, changes=(*own.changes, other), is_smallest=is_smallest)
 
 
-def _plan(case: Case, is_spent: Watch) -> ShardingPlan | None:
-    """Return a plan that fits; None if none is found with little effort."""
+def _quick_plan(case: Case, is_spent: Watch) -> ShardingPlan | None:
+    """Return a plan that fits; None if little effort finds none."""
     if not could_hold(case.workload, case.topology):
         return None
     try:

@@ -1,4 +1,4 @@
-"""What a profiled kernel is for, from its name and the operators it was launched in."""
+"""The purpose of a profiled kernel, from its name and the operators it was launched in."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from planner.traces.replay.matching import collective_stage
 
 
 class Category(StrEnum):
-    """A row of Fig. 2 of arXiv 2404.12674, in order; collectives by kind, and the host."""
+    """Rows of Fig. 2 of arXiv 2404.12674, in order: collectives by kind, and the host."""
 
     EMBEDDING_FORWARD = "embedding forward"
     EMBEDDING_BACKWARD = "embedding backward"
@@ -40,21 +40,21 @@ _BACKWARD = ("backward", "linearize_index", "_bwd")
 _IN_LOOKUP = ("fbgemm::split_embedding", "splitlookupfunction", "aten::embedding_bag")
 _IN_INPUT_DIST = ("sparse_data_dist", "all2all_data", "kjt")
 _IN_OPTIMIZER = ("optimizer.step", "## optimizer ##")
-"""Operators and annotations of PyTorch, FBGEMM and TorchRec."""
+"""Operators and annotations of PyTorch, FBGEMM and TorchRec around an optimizer's kernels."""
 _COPIES = ("memcpy", "memset", "catarray", "copy_kernel", "direct_copy")
 
 
 def node_kind(activity: Activity) -> NodeKind:
-    """Return how the simulator sees an activity."""
+    """Return the kind of node that an activity is to the simulator."""
     if is_collective(activity):
         return NodeKind.COLLECTIVE
     return NodeKind.KERNEL if activity.kind == "kernel" else NodeKind.COPY
 
 
 def stage(activity: Activity, scopes: Sequence[str], *, backward: bool) -> Stage:
-    """Return what the time is spent for; ``backward`` tells an autograd thread's launches.
+    """Return an activity's stage; ``backward`` is whether autograd's thread launched it.
 
-    Traces of `planner simulate` say it.
+    Traces of ``planner simulate`` say it.
     """
     told = activity.args.get("stage")
     if isinstance(told, str) and told in _STAGES:
@@ -86,7 +86,7 @@ def category(name: str, kind: NodeKind, of: Stage) -> Category:
 
 
 def stream_names(trace: RankTrace) -> Mapping[int, str]:
-    """Return what a rank's streams are called: ``compute`` is the one that computes longest."""
+    """Return the names of a rank's streams; ``compute`` is the one that computes longest."""
     busy: dict[int, float] = defaultdict(float)
     names: dict[int, str] = {}
     for activity in trace.activities:

@@ -1,4 +1,4 @@
-"""Three predictions of a profiled run from its own durations, beside what was measured."""
+"""Three predictions of a profiled run from its own durations, beside the measured one."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from planner.traces.replay.importing import ImportedRun
 
 
 class Mode(StrEnum):
-    """How a run is timed."""
+    """Ways of timing a run."""
 
     GRAPH = "graph"
     """The simulator that times candidate plans, with the rule of draining kernels."""
@@ -27,7 +27,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
-    """One step of one rank."""
+    """One step of one rank, simulated and measured."""
 
     rank: int
     step: int
@@ -38,24 +38,24 @@ class StepTime:
 
     @property
     def error(self) -> float:
-        """How far off the simulated time is, relative to the measured one."""
+        """Return the error of the simulated time, relative to the measured one."""
         return self.simulated / self.measured - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """A run, simulated."""
+    """A simulated run."""
 
     mode: Mode
     steps: Sequence[StepTime]
     measured_makespan: Seconds
     simulated_makespan: Seconds
     timeline: Timeline | None = None
-    """Timeline of the graph mode."""
+    """Timeline of the graph mode; None in others."""
 
     @property
     def step_time(self) -> Seconds:
-        """Simulated time of a step on its slowest rank, the mean of all steps.
+        """Return the mean simulated step on its slowest rank, in seconds.
 
         Where devices fall behind their hosts, ranks do so in different steps: then it is that of
         the rank whose steps are longest in all.
@@ -71,7 +71,7 @@ class Replay:
 
     @property
     def measured_step_time(self) -> Seconds:
-        """The same of the measured times."""
+        """Return the mean measured step on its slowest rank, in seconds."""
         return _slowest((step.step, step.measured) for step in self.steps)
 
     @property
@@ -93,14 +93,14 @@ def _slowest(times: Iterable[tuple[int, Seconds]]) -> Seconds:
 
 
 def replay(run: ImportedRun, mode: Mode = Mode.GRAPH) -> Replay:
-    """Time a run's steps on every rank."""
+    """Return a run with its steps on every rank timed."""
     if mode is Mode.GRAPH:
         return replay_graph(run, run.graph)
     return _algorithm1(run) if mode is Mode.ALGORITHM1 else _baseline(run)
 
 
 def replay_graph(run: ImportedRun, graph: ExecutionGraph, now: Timeline | None = None) -> Replay:
-    """Time a run's graph, or one that was changed but has the same nodes.
+    """Return a run timed by its graph, or by a changed one with the same nodes.
 
     A step is what repeats: the host's, or the device's where it falls further behind the host than
     in ``now``, the timeline of the run as it was. Without that, it is the host's.
@@ -155,7 +155,7 @@ def _last_kernels(timeline: Timeline) -> dict[tuple[int, int], Seconds]:
 
 
 def step_spans(run: ImportedRun, timeline: Timeline) -> list[StepSpan]:
-    """Return when every rank's steps begin and end in a replay, under the profiler's numbers."""
+    """Return when every rank's steps begin and end in a replay, with the profiler's numbers."""
     ends = timeline.ends
     return [StepSpan(mark.rank, mark.step, ends[mark.begin], ends[mark.end]) for mark in run.marks]
 

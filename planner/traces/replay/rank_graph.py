@@ -1,9 +1,9 @@
 """The nodes of one rank, from its profiler trace.
 
-Host time between two calls of the CUDA runtime becomes a host node; a launch, the device node it
-launches; a call that blocks, a wait for what it waits for. Host threads take turns: the next call
-of any thread follows the last one of all (in PyTorch the main thread sleeps while autograd's
-works). Every duration is the trace's own.
+Host time between two calls of the CUDA runtime becomes a host node; a launch, the device node that
+it launches; a call that blocks, a wait. Host threads take turns: the next call of any thread
+follows the last one of all (in PyTorch the main thread sleeps while autograd's works). Every
+duration is the trace's own.
 """
 
 from collections import defaultdict
@@ -28,15 +28,15 @@ from planner.traces.replay.links import Links
 from planner.traces.replay.matching import Member
 
 _QUEUED: Seconds = 2 * US
-"""Kernels this close together are queued back to back: two ticks of the profiler's clock."""
+"""Largest gap of kernels queued back to back, in seconds: two ticks of the profiler's clock."""
 _WOKEN: Seconds = 20 * US
-"""A kernel that starts this soon after something it could wait for was waiting for it. On the
-V100 runs, kernels start 1 to 10 us after the event that their stream waits for."""
+"""Seconds within which a kernel starts after what it waited for; on the V100 runs it takes 1 to 10
+us."""
 _DEVICE_BLOCKS = ("DeviceSynchronize", "CtxSynchronize", "cudaFree")
 _STREAM_BLOCKS = ("StreamSynchronize", "EventSynchronize")
 _BLOCKING_COPY = "DtoH (Device -> Pageable)"
-"""CUDA returns from copies to pageable memory only when they are done (CUDA Runtime API, "API
-synchronization behavior")."""
+"""Copies to pageable memory, from which CUDA returns only when they are done (CUDA Runtime API,
+"API synchronization behavior")."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +45,9 @@ class StepMark:
 
     rank: int
     step: int
-    """The profiler's number."""
+    """Number of the step in the profiler."""
     begin: int
-    """Node that ends when the step begins."""
+    """Number of the node at whose end the step begins."""
     end: int
     measured: Seconds
 
@@ -59,7 +59,7 @@ class WaitEdge:
     waits: int
     waited_for: int
     recorded: bool
-    """By the profiler or an execution trace; else inferred."""
+    """Whether the profiler or an execution trace recorded it; else it is inferred."""
 
 
 class RankGraph:
@@ -73,7 +73,7 @@ class RankGraph:
         self.measured: list[tuple[Seconds, Seconds]] = []
         self.marks: list[StepMark] = []
         self.blocked: list[tuple[Seconds, Seconds]] = []
-        """When the host was blocked by the device."""
+        """Spans in which the device blocked the host."""
         self.recorded = self.inferred = self.pinned = 0
         self.wait_edges: list[WaitEdge] = []
         self._members = members
@@ -88,19 +88,19 @@ class RankGraph:
         self._recorded_waits = {wait.correlation: wait for wait in trace.recorded_waits}
         self._next = _next_on_stream(trace.activities)
         self._now: Seconds = 0.0
-        """Host time that is accounted for."""
+        """Host time up to which nodes were added."""
         self._host = 0
-        """The latest host node."""
+        """Number of the latest host node."""
         self._step = trace.steps[0][0]
         self._says_steps = says_steps(trace)
         self._launched: dict[int, list[int]] = defaultdict(list)
         """Device nodes by stream, in launch order."""
         self._node_of: dict[int, int] = {}
-        """Nodes of activities."""
+        """Nodes by activity."""
         self._activity_of: dict[int, Activity] = {}
-        """Activities of nodes."""
+        """Activities by node."""
         self._waiting: list[Call] = []
-        """Stream waits after which no kernel was launched yet."""
+        """Stream waits since the last launch of a kernel."""
         self._current: int | None = None
         """The stream of the latest kernel that is not a collective."""
         self._build()
@@ -123,10 +123,11 @@ class RankGraph:
     # The host
 
     def _host_until(self, name: str, thread: int, until: Seconds, role: Role = Role.OTHER) -> None:
-        """Account for the host's time until now."""
+        """Add a host node for the time up to ``until``."""
         self._add_host(name, NodeKind.HOST, thread, until - self._now, until, role=role)
 
     def _block(self, call: Call, waits_for: Sequence[int], until: Seconds) -> None:
+        """Add a host's wait; the time to return after its end is the host's own."""
         self._wait(call.name, call.thread, waits_for, until)
 
     def _wait(self, name: str, thread: int, waits_for: Sequence[int], until: Seconds) -> None:
@@ -213,7 +214,10 @@ class RankGraph:
     def _device(
         self, index: int, call: Call | None, *, delay: Seconds, after: Mapping[int, bool]
     ) -> None:
-        """Add a device node; ``after`` says of what it waits for whether that was recorded."""
+        """Add a device node.
+
+        ``after`` maps the nodes that it waits for to whether that was recorded.
+        """
         activity = self.trace.activities[index]
         member = self._members.get((self.trace.rank, index))
         alone = is_collective(activity) and member is None
@@ -245,7 +249,7 @@ class RankGraph:
         self._activity_of[position] = activity
 
     def _occupied(self, index: int) -> Seconds:
-        """Return how long a kernel holds its stream: until the next, if that one is queued."""
+        """Return the seconds that a kernel holds its stream: until the next, if that is queued."""
         activity = self.trace.activities[index]
         later = self._next[index]
         if later is not None and 0 <= later.start - activity.end <= _QUEUED:
@@ -255,8 +259,7 @@ class RankGraph:
     def _launched_before(self, index: int) -> None:
         """Add a device node whose launch is not in the trace.
 
-        It follows its stream, or what ended just before it started; failing both, it starts
-        when it did.
+        It follows its stream, or what ended just before it started; else it starts when it did.
         """
         activity = self.trace.activities[index]
         before = self._launched[activity.stream]
@@ -282,7 +285,7 @@ class RankGraph:
     # What streams wait for
 
     def _sources(self, activity: Activity) -> dict[int, bool]:
-        """Return what a kernel waits for on other streams, and whether that was recorded."""
+        """Return the nodes of other streams that a kernel waits for: whether each was recorded."""
         open_waits, later = [], []
         found: dict[int | None, bool] = {}
         for call in self._waiting:
@@ -315,7 +318,7 @@ class RankGraph:
         return None
 
     def _source(self, call: Call, activity: Activity) -> tuple[int | None, bool]:
-        """Return what a stream waits for: what was recorded, or else the last that had ended."""
+        """Return the node that a stream waits for, as recorded, or else the last that had ended."""
         key = (self.trace.rank, call.correlation)
         if key in self._links.waits:
             self.recorded += 1
@@ -327,7 +330,7 @@ class RankGraph:
         return max(candidates, key=self._end, default=None), False
 
     def _before(self, stream: int | None, at: Seconds) -> tuple[int, ...]:
-        """Return a stream's last node that had ended by then."""
+        """Return a stream's last node that had ended at a time; empty: there is none."""
         for node in reversed(self._launched.get(stream, []) if stream is not None else []):
             if self._end(node) <= at + _QUEUED:
                 return (node,)
@@ -366,7 +369,7 @@ def _in_order(trace: RankTrace) -> list[Call | _Mark]:
 
 
 def _thread_names(trace: RankTrace) -> Mapping[int, str]:
-    """Return what a rank's host threads are called; the busiest but main is autograd's."""
+    """Return the names of a rank's host threads; the busiest one besides main is autograd's."""
     count: dict[int, int] = defaultdict(int)
     for call in trace.calls:
         count[call.thread] += 1
@@ -376,7 +379,7 @@ def _thread_names(trace: RankTrace) -> Mapping[int, str]:
 
 
 def _next_on_stream(activities: Sequence[Activity]) -> list[Activity | None]:
-    """Return what follows every activity on its stream."""
+    """Return the activity after each one on its stream; None: it is the last."""
     found: list[Activity | None] = [None] * len(activities)
     later: dict[int, Activity] = {}
     for index in range(len(activities) - 1, -1, -1):
@@ -386,7 +389,7 @@ def _next_on_stream(activities: Sequence[Activity]) -> list[Activity | None]:
 
 
 def _launch_latency(trace: RankTrace, calls: Mapping[int, Call]) -> Seconds:
-    """Return the typical time from a launch to its kernel, where the stream was idle.
+    """Return the typical seconds from a launch to its kernel on an idle stream.
 
     Collectives are left out: most wait for what computes their input.
     """

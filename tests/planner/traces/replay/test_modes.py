@@ -11,12 +11,12 @@ from costmodel.base.errors import InputError, UnknownNameError
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingType
 from costmodel.step.graph import Stage
-from costmodel.step.program_timeline import plan_timeline
+from costmodel.step.operation_timeline import plan_timeline
 from planner.traces.replay.breakdown import breakdown
 from planner.traces.replay.importing import ImportedRun, load_run
 from planner.traces.replay.modes import Mode, replay, replay_graph
+from planner.traces.replay.questions import what_if
 from planner.traces.replay.replay_report import replay_report
-from planner.traces.replay.what_if import what_if
 from planner.traces.trace_folder import write_traces
 
 TRACES = Path(__file__).parents[4].parent / "shared/data/traces"
