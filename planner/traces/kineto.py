@@ -19,7 +19,6 @@ from pathlib import Path
 from costmodel.base.errors import InputError, Problem
 from costmodel.base.units import Seconds
 from planner.show.format import count
-from planner.traces.cycles import Profiled, Round, cycle_rounds
 from planner.traces.kineto_events import (
     CALLS,
     DEVICE,
@@ -31,6 +30,7 @@ from planner.traces.kineto_events import (
     is_collective,
     is_number,
 )
+from planner.traces.profiler_cycles import Profiled, Round, cycle_rounds
 from planner.traces.trace_files import Document, named_rank
 
 _STEP = re.compile(r"ProfilerStep\s*#\s*([0-9]{1,18})")

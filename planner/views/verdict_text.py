@@ -59,6 +59,7 @@ def _narrow_sentence(narrow: NarrowBlocks) -> str:
 
 
 def _first(verdict: PlanVerdict, search: SearchReport | None) -> str:
+    """Return the first sentence: how many plans are as good, or how far the simplest one is."""
     found = count(verdict.num_candidates, "plan")
     if verdict.hardly_matters:
         alone = verdict.num_candidates == 1
@@ -90,10 +91,12 @@ def _ended(search: SearchReport | None) -> str:
 
 
 def _other(verdict: PlanVerdict) -> str:
+    """Return how sentences call the runner-up: its sharding types and sharder."""
     return f"the runner-up ({verdict.runner_up_types}, of {verdict.runner_up})"
 
 
 def _why(verdict: PlanVerdict, step_time: Seconds) -> str:
+    """Return what to append to a sentence: the host's share, and batches that are nearly free."""
     parts = [host_text(verdict.host_time, step_time)]
     if verdict.free_batch is not None:
         parts.append(f"batches up to {verdict.free_batch:,} are nearly free")

@@ -1,4 +1,4 @@
-from planner.traces.cycles import Profiled, cycle_rounds
+from planner.traces.profiler_cycles import Profiled, cycle_rounds
 
 
 def of(begin: float, *steps: int, long: float = 20.0) -> Profiled:
