@@ -287,7 +287,7 @@ class _Cuts:
     cuts: Cuts
 
     def described(self) -> _Described:
-        """Return the features of all cuts as arrays."""
+        """Return the features of all cuts, a row per cut in every array."""
         tables, cuts, shards = self.workload.tables, self.cuts, self.cuts.shards
         world, firsts = self.topology.world_size, self.cuts.first[:-1]
         if not len(firsts):

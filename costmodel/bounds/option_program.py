@@ -168,7 +168,7 @@ class OptionProgram:
         return joined
 
     def join(self, options: Places) -> None:
-        """Add the columns of options that may have shares."""
+        """Add a column for each option that has none yet: it may have a share then."""
         options = options[~self.joined[options]]
         if not len(options):
             return

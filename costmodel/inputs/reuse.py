@@ -174,8 +174,9 @@ def _binned(
     trials: NDArray[np.float64],
     probability: NDArray[np.float64] | float,
 ) -> NDArray[np.float64]:
-    """Return the expected rows in every bin, for classes of rows with Binomial(n, p) hits.
+    """Return the expected rows in each of the 17 bins, summed over classes of rows.
 
+    A row of a class has Binomial(n, p) hits; rows without a hit are in no bin.
     P(X <= k) = I_(1 - p)(n - k, k + 1), the regularised incomplete beta function, which needs no
     whole number of lookups.
     """

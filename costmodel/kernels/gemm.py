@@ -244,6 +244,7 @@ def _memory_time(
 
 
 def _bytes(shape: _Shape, data_type: DataType) -> NDArray[np.float64]:
+    """Return the bytes of both operands and the result, of each shape."""
     m, n, k = shape
     return data_type.num_bytes * (m * k + k * n + m * n)
 

@@ -258,7 +258,7 @@ class _Streams(NamedTuple):
 
     @classmethod
     def of(cls, points: Sequence[MeasuredStream], cache_bytes: Bytes) -> "_Streams":
-        """Return points in order of size, weighted by their bytes in the cache."""
+        """Return points and their weights: size over the cache's size, and 1 from there on."""
         sizes = np.array([p.num_bytes for p in points], dtype=np.float64)
         weights = np.minimum(sizes / cache_bytes, 1.0) if cache_bytes else np.ones(len(sizes))
         return cls(sizes, np.array([p.seconds for p in points]), weights)

@@ -67,7 +67,7 @@ def _si(units: Mapping[str, float], *, above_zero: bool = False, most: float = M
 
 
 def _written(units: Mapping[str, float], bounds: JsonDict) -> Any:  # noqa: ANN401 - a type
-    """Return what a quantity is in the file: a text with one of its units, or a number."""
+    """Return the type of a quantity in a file: a text with a unit, or a number if ``""`` is one."""
     pattern = rf"^[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)? *({'|'.join(units)})$"
     if "" in units:  # YAML takes `5e9` for a text
         return (

@@ -31,6 +31,7 @@ def _range(name: str, low: float, high: float) -> str:
 
 
 def _size(num_bytes: float) -> str:
+    """Return bytes as text, such as ``512 B`` and ``25 MiB``."""
     return f"{num_bytes:.0f} B" if num_bytes < 1024 else memory(num_bytes).replace(".0 ", " ")
 
 

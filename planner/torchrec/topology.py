@@ -168,7 +168,10 @@ def with_usable(topology: Topology, workload: Workload, usable: Sequence[Bytes])
 def with_less(
     topology: Topology, *, hbm_bytes: Sequence[Bytes], host_bytes: Sequence[Bytes]
 ) -> Topology:
-    """Return the topology with less memory for tables, by rank, in HBM and of its host."""
+    """Return the topology with some bytes of HBM and host memory, given by rank, taken away.
+
+    Those of the host that gives most are taken from every host.
+    """
     if not any(hbm_bytes) and not any(host_bytes):
         return topology
     before = topology.withheld_bytes or (0.0,) * topology.world_size

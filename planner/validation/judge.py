@@ -191,7 +191,8 @@ def are_told_apart(a: Outcome, b: Outcome) -> bool:
 def success_rate(outcomes: Sequence[Outcome], size: int, score: Callable[[str], float]) -> float:
     """Return how often the pick is a success, over all choices of ``size`` plans.
 
-    As in the paper, the plan of the smallest score is picked.
+    As in the paper, the plan whose name has the smallest score is picked; that is a success if it
+    takes at most ``CLOSE_ENOUGH`` times as long as the fastest of those plans.
     """
     wins = total = 0
     for some in combinations(outcomes, min(size, len(outcomes))):

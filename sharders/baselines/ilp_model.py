@@ -258,7 +258,7 @@ class IlpModel:
 
     @cached_property
     def _order(self) -> list[int]:
-        """Numbers of the tables, the longest first."""
+        """Numbers of tables, by the load of a shard of the costliest option, largest first."""
         load = [
             max(candidate.cost.shard_load for candidate in candidates)
             for candidates in self.candidates

@@ -239,7 +239,7 @@ class OfferedProgram:
         return found.pop() if found else None
 
     def _heavier(self, shares: Array, than: Seconds) -> list[OptionCycle]:
-        """Return cycles heavier than ``than`` seconds at some shares of options."""
+        """Return the heaviest cycle at some shares of options if it takes over ``than`` seconds."""
         z = self._step.features(shares)
         cycle = self._step.graph.heaviest(z)
         return [OptionCycle(cycle)] if cycle.weight(z) > than else []

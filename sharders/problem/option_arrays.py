@@ -153,7 +153,7 @@ class OptionArrays:
 
     @cached_property
     def num_shards(self) -> Places:
-        """Number of shards of each."""
+        """Number of shards of each option."""
         blocks = np.array([num_row_blocks(self.topology, kind) for kind in TYPES])
         shards: Places = blocks[self.codes.kind] * self.codes.num_column_shards
         return shards

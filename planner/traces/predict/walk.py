@@ -279,6 +279,7 @@ class _Walk:
 
 
 def _children(ops: Sequence[TraceOp]) -> Mapping[int, Sequence[int]]:
+    """Return the ids of every operator's children, by its id."""
     found: dict[int, list[int]] = defaultdict(list)
     for op in ops:
         found[op.parent].append(op.id)
