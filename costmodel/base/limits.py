@@ -4,6 +4,8 @@ Each is some ten to a thousand times the largest known real one, so that nobody 
 enough that no product of numbers overflows or keeps a search busy for minutes.
 """
 
+from math import log10
+
 LEAST = 1e-100
 """Least number but 0: products of three lose no digits (``float`` does below 2.2e-308)."""
 MOST_RANKS = 4_096
@@ -56,5 +58,6 @@ def check_at_most(name: str, value: float, most: float) -> None:
 def shown(value: float) -> str:
     """Return a number as messages write it, however large it is."""
     if isinstance(value, int) and abs(value) >= 10**20:
-        return f"a number of {int(value.bit_length() * 0.30103) + 1} digits"
+        digits = int((value.bit_length() - 1) * log10(2)) + 1  # or one more; str() has a limit
+        return f"a number of {digits + (abs(value) >= 10**digits)} digits"
     return f"{value:,}" if abs(value) < 10**20 else f"{value:g}"

@@ -5,6 +5,7 @@ import pytest
 import yaml
 
 from costmodel.base.errors import InputError
+from planner.files.json_text import MOST_DIGITS
 from planner.files.source import MAX_DEPTH, parse_json, parse_yaml, yaml_class
 from planner.files.workload_reading import parse_workload
 from planner.show.error_text import render_error
@@ -85,10 +86,19 @@ def test_aliases_repeat_their_anchor() -> None:
         ("\x01", ("not YAML: control characters are not allowed", None, None)),
         ("- " * 9000, ("lists or mappings are nested too deeply", None, None)),
         ("[" * 60 + "]" * 60, ("nested too deeply", 1, MAX_DEPTH + 1)),
+        ("{a: " * 60 + "}" * 60, ("nested too deeply", 1, 4 * MAX_DEPTH + 1)),
+        ("a: " + "9" * (MOST_DIGITS + 1), ("a number of 21 digits is too large a number", 1, 4)),
     ],
 )
 def test_what_is_refused(text: str, expected: tuple[str, int | None, int | None]) -> None:
     assert problem_of(text) == expected
+
+
+def test_as_many_digits_and_brackets_as_are_allowed_are_taken() -> None:
+    number = int("9" * MOST_DIGITS)
+    assert parse_yaml(f"a: {number}", "x").data == {"a": number}
+    deep = parse_yaml("[" * MAX_DEPTH + "]" * MAX_DEPTH, "x").data
+    assert str(deep) == "[" * MAX_DEPTH + "]" * MAX_DEPTH
 
 
 def test_a_tab_is_explained() -> None:
