@@ -204,7 +204,7 @@ class Dense(_WorkloadSection):
     fused_interaction: bool = _DENSE["fused_interaction"]
     """dot: one hand-written kernel per direction instead of cat, bmm, index, cat."""
     cross_layers: Int64 = Field(
-        default=_DENSE["cross_layers"], ge=1, json_schema_extra={"maximum": limits.MOST_LAYERS}
+        default=_DENSE["cross_layers"], ge=0, json_schema_extra={"maximum": limits.MOST_LAYERS}
     )
     """dcn_v2: number of cross layers."""
     cross_rank: Int64 = Field(

@@ -283,38 +283,41 @@ def test_the_schema_has_every_field_of_the_domain(
     assert set(model.model_fields) - {"defaults"} == named
 
 
-LARGEST = {
-    "num_embeddings": ("tables", limits.MOST_ROWS),
-    "embedding_dim": ("tables", limits.MOST_COLUMNS),
-    "pooling_factor": ("tables", limits.MOST_IDS),
-    "pooling_std": ("tables", limits.MOST_IDS),
-    "longest_bag": ("tables", limits.MOST_IDS),
-    "bags_per_sample": ("tables", limits.MOST_IDS),
-    "min_shard_dim": ("tables", limits.MOST_COLUMNS),
-    "num_dense_features": ("dense", limits.MOST_WIDTH),
-    "cross_layers": ("dense", limits.MOST_LAYERS),
-    "cross_rank": ("dense", limits.MOST_WIDTH),
-    "model_parameters": ("dense", limits.MOST_PARAMETERS),
-    "read_parameters": ("dense", limits.MOST_PARAMETERS),
-    "most_products": ("dense", limits.MOST_PRODUCTS),
-    "local_batch_size": ("", limits.MOST_SAMPLES),
-    "gradient_accumulation_steps": ("", limits.MOST_ACCUMULATED),
+ENDS: dict[str, tuple[str, tuple[float, float, float]]] = {
+    "num_embeddings": ("tables", (0, 1, limits.MOST_ROWS)),
+    "embedding_dim": ("tables", (0, 4, limits.MOST_COLUMNS)),
+    "pooling_factor": ("tables", (0.0, 1e-9, limits.MOST_IDS)),
+    "pooling_std": ("tables", (-1e-9, 0.0, limits.MOST_IDS)),
+    "longest_bag": ("tables", (-1e-9, 0.0, limits.MOST_IDS)),
+    "bags_per_sample": ("tables", (0.0, 1e-9, limits.MOST_IDS)),
+    "min_shard_dim": ("tables", (0, 4, limits.MOST_COLUMNS)),
+    "cache_load_factor": ("tables", (0.0, 1e-9, 1.0)),
+    "zipf": ("inputs", (-1e-9, 0.0, 5.0)),
+    "num_dense_features": ("dense", (0, 1, limits.MOST_WIDTH)),
+    "cross_layers": ("dense", (-1, 0, limits.MOST_LAYERS)),
+    "cross_rank": ("dense", (0, 1, limits.MOST_WIDTH)),
+    "model_parameters": ("dense", (-1, 0, limits.MOST_PARAMETERS)),
+    "read_parameters": ("dense", (-1, 0, limits.MOST_PARAMETERS)),
+    "most_products": ("dense", (-1e-9, 0.0, limits.MOST_PRODUCTS)),
+    "local_batch_size": ("", (0, 1, limits.MOST_SAMPLES)),
+    "gradient_accumulation_steps": ("", (0, 1, limits.MOST_ACCUMULATED)),
+    "length_spread": ("", (-1e-9, 0.0, 1.0)),
 }
+"""Where a number is, the first that is too small, and the least and the most that there may be."""
 
 
-@pytest.mark.parametrize("name", LARGEST)
-def test_the_schema_allows_no_larger_numbers_than_the_planner(name: str) -> None:
-    where, most = LARGEST[name]
+@pytest.mark.parametrize("name", ENDS)
+def test_the_schema_allows_the_same_numbers_as_the_planner(name: str) -> None:
+    where, (below, least, most) = ENDS[name]
     validator = Draft202012Validator(json_schema("workload"))
-    for value, is_usable in ((most, True), (2 * most, False)):
-        data: dict[str, Any] = {
-            "tables": [{"name": "a", "num_embeddings": 8, "embedding_dim": 8}],
-            "dense": {},
-        }
-        part = {"tables": data["tables"][0], "dense": data["dense"], "": data}[where]
-        part[name] = value
-        assert validator.is_valid(data) is is_usable
-        with nullcontext() if is_usable else pytest.raises(InputError, match="at most"):
+    above = most + (4 if name.endswith("dim") else 1 if isinstance(most, int) else most * 1e-9)
+    for value, is_usable in ((below, False), (least, True), (most, True), (above, False)):
+        table = {"name": "a", "num_embeddings": 8, "embedding_dim": 8, "inputs": {"zipf": 1.0}}
+        data: dict[str, Any] = {"tables": [table], "dense": {}}
+        parts = {"tables": table, "inputs": table["inputs"], "dense": data["dense"], "": data}
+        parts[where][name] = value
+        assert validator.is_valid(data) is is_usable, value
+        with nullcontext() if is_usable else pytest.raises(InputError, match=r"must be|must lie"):
             parse_workload(json.dumps(data), "a.json")
 
 
