@@ -1,6 +1,9 @@
 """Small workloads and plans made by hand, for tests of what one sharding type does."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+
+from machines import topology as make_topology
 
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import (
@@ -10,7 +13,14 @@ from costmodel.domain.plan import (
     TableSharding,
     make_shards,
 )
-from costmodel.domain.workload import DenseModel, EmbeddingTable, Interaction, Workload
+from costmodel.domain.workload import (
+    DenseModel,
+    EmbeddingTable,
+    Interaction,
+    Pipeline,
+    Pooling,
+    Workload,
+)
 from costmodel.inputs.distribution import Zipf
 from costmodel.step.graph import NodeKind
 from costmodel.step.step_operations import Op, StepOperations
@@ -65,6 +75,28 @@ def step(work: Workload, topology: Topology, kind: ShardingType, *ranks: int) ->
     """Return the step of a workload whose tables are all sharded alike."""
     how = {one.name: (kind, ranks) for one in work.tables}
     return step_operations(work, topology, plan(work, topology, how))
+
+
+MIXED: Mapping[str, tuple[tuple[ShardingType, tuple[int, ...]], ...]] = {
+    "a": ((ShardingType.TABLE_WISE, (4,)), (ShardingType.TABLE_ROW_WISE, (3,))),
+    "b": ((ShardingType.ROW_WISE, ()), (ShardingType.TABLE_WISE, (5,))),
+    "c": ((ShardingType.GRID_SHARD, (0, 3)), (ShardingType.DATA_PARALLEL, ())),
+    "d": ((ShardingType.TABLE_WISE, (1,)), (ShardingType.ROW_WISE, ())),
+}
+"""Two plans of four tables on two nodes of three ranks."""
+
+
+def mixed(
+    pipeline: Pipeline = Pipeline.SPARSE_DIST, local_batch_size: int = 16_384
+) -> tuple[Workload, Topology, tuple[ShardingPlan, ShardingPlan]]:
+    """Return unlike tables on two nodes of three ranks, and two plans that have all types."""
+    work = workload(
+        table("a", dim=128), table("b", ids=40.0), table("c", weighted=True),
+        table("d", pooling=Pooling.NONE, ids=3.0), pipeline=pipeline,
+    )  # fmt: skip
+    work, ranks = replace(work, local_batch_size=local_batch_size), make_topology(6, 3)
+    both = (plan(work, ranks, {name: pair[at] for name, pair in MIXED.items()}) for at in (0, 1))
+    return work, ranks, (next(both), next(both))
 
 
 def collectives(made: StepOperations) -> list[Op]:

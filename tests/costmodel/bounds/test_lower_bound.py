@@ -247,6 +247,7 @@ def test_lines_are_below_the_curve(op: CollectiveOp, there: bool) -> None:  # no
     assert (highest <= form.time(sizes) * SLACK).all()
     assert highest[-1] >= 0.98 * form.time(1e9)
     assert (highest[0] > 0.9 * form.time(1.0)) == there
+    assert lines_below(form, 0.0, 5.0) == ((5.0, 0.0),)
 
 
 def test_groups_that_a_plan_lacks_order_nothing() -> None:
@@ -282,7 +283,9 @@ def test_ids_of_groups_that_do_not_bring_a_permute_do_not_count() -> None:
     assert 0.98 * step < step_time_bound(workload, ranks) <= step * SLACK
 
 
-def test_nothing_is_a_step_of_tables_that_do_not_fit() -> None:
-    table = _table(0, 10**9, 128, 1.0)
-    table = replace(table, compute_kernels=(ComputeKernel.FUSED,))
-    assert step_time_bound(Workload(tables=(table,)), topology(2, 2)) == float("inf")
+@pytest.mark.parametrize(("rows", "fits"), [(10**9, False), (350_000_000, False), (10**8, True)])
+def test_nothing_is_a_step_of_tables_that_do_not_fit(*, rows: int, fits: bool) -> None:
+    # rows of 512 bytes on two GPUs of 80 GiB
+    table = replace(_table(0, rows, 128, 1.0), compute_kernels=(ComputeKernel.FUSED,))
+    bound = step_time_bound(Workload(tables=(table,)), topology(2, 2))
+    assert (bound < float("inf")) == fits

@@ -1,17 +1,17 @@
-import numpy as np
 import pytest
+from bound_options import described
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machines import topology
+from plans import mixed
 from strategies import Case, cases
 
-from costmodel.bounds.feature_index import FeatureIndex, Vector, largest_features
+from costmodel.bounds.feature_index import Vector, largest_features
 from costmodel.bounds.option_features import OptionFeatures
 from costmodel.bounds.step_cycles import StepCycles, step_of
 from costmodel.domain.plan import ShardingType
-from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.domain.workload import EmbeddingTable, Pipeline, Workload
 from costmodel.engine.objective import Objective
-from costmodel.step.cuts import OptionCodes
 from costmodel.step.groups import GroupKey
 from costmodel.step.operation_timeline import operation_timeline
 from costmodel.step.synthesis import Templates, step_operations
@@ -22,20 +22,8 @@ SLACK = 1 + 1e-9
 
 def _cycles(case: Case, wanted: list[bool]) -> tuple[StepCycles, Vector]:
     """Return the cycles of plans with some of a plan's groups, and the plan's features."""
-    workload, ranks, plan = case
-    codes = [
-        (
-            place,
-            own.sharding_type,
-            own.compute_kernel,
-            len({shard.column_offset for shard in own.shards}),
-        )
-        for place, own in enumerate(plan.table(table.name) for table in workload.tables)
-    ]
-    options = OptionFeatures(workload, ranks).some(OptionCodes.of(codes))
-    index = FeatureIndex(options.signature())
-    places = index.places(options.kernels)[options.kernel]
-    z = np.bincount(places.ravel(), options.values.ravel(), index.size).astype(np.float64)
+    workload, ranks, _ = case
+    options, index, z = described(*case)
     present = frozenset(
         group for group, one in zip(index.groups, wanted * len(index.groups), strict=False) if one
     )
@@ -53,6 +41,19 @@ def test_no_cycle_outweighs_the_plan_that_has_its_features(case: Case, wanted: l
     if heaviest > Objective(*case[:2]).step_time(case[2]) * SLACK:
         ends = operation_timeline(step_operations(*case), 30).step_ends
         assert heaviest <= (ends[-1] - ends[9]) / 20 * SLACK
+
+
+@pytest.mark.parametrize(("local_batch_size", "least"), [(1024, 0.87), (16_384, 0.4)])
+@pytest.mark.parametrize("pipeline", [each for each in Pipeline if each is not Pipeline.DLRM])
+def test_a_cycle_is_most_of_a_step_and_no_more(
+    pipeline: Pipeline, local_batch_size: int, least: float
+) -> None:
+    """Of short steps, which wait for the host, nearly all; of long ones what mean ranks do."""
+    work, ranks, both = mixed(pipeline, local_batch_size)
+    for placed in both:
+        cycles, z = _cycles((work, ranks, placed), [True])
+        heaviest = max(cycle.weight(z) for cycle in cycles.heaviest(z))
+        assert least <= heaviest / Objective(work, ranks).step_time(placed) <= SLACK
 
 
 def _even_case(size: int) -> Case:

@@ -1,11 +1,20 @@
 from dataclasses import replace
 
+import pytest
+
 from costmodel.domain.dense_layers import (
     activation_bytes,
     dense_layers,
     dense_model_bytes,
+    embedding_bytes,
     interaction_width,
+    joined_gradient_bytes,
+    num_products,
+    num_sparse_features,
+    pooled_width,
     received_bytes,
+    shares_bags,
+    sparse_width,
 )
 from costmodel.domain.workload import (
     DataType,
@@ -14,6 +23,7 @@ from costmodel.domain.workload import (
     Interaction,
     Optimizer,
     Pipeline,
+    Pooling,
     Workload,
 )
 
@@ -67,11 +77,9 @@ def test_parameters_and_gradients_by_hand() -> None:
     assert dense_model_bytes(adam) == 16 * parameters
 
 
-def test_activations_grow_with_the_batch_and_shrink_with_precision() -> None:
+def test_activations_grow_with_the_batch() -> None:
     twice = replace(WORKLOAD, local_batch_size=20)
-    half = replace(WORKLOAD, dense=replace(DENSE, precision=DataType.BF16))
     assert activation_bytes(twice) == 2 * activation_bytes(WORKLOAD)
-    assert activation_bytes(half) < activation_bytes(WORKLOAD)
 
 
 def test_activations_by_hand() -> None:
@@ -94,3 +102,32 @@ def test_row_wise_states_are_elementwise_in_the_dense_model() -> None:
     rowwise = replace(WORKLOAD, dense=replace(DENSE, optimizer=Optimizer.ROWWISE_ADAGRAD))
     adagrad = replace(WORKLOAD, dense=replace(DENSE, optimizer=Optimizer.ADAGRAD))
     assert dense_model_bytes(rowwise) == dense_model_bytes(adagrad)
+
+
+def test_columns_of_pooled_and_unpooled_features_by_hand() -> None:
+    two = replace(TABLES[0], feature_names=("f", "g"))
+    unpooled = replace(TABLES[1], pooling=Pooling.NONE, pooling_factor=3.0, bags_per_sample=0.5)
+    work = replace(with_interaction(Interaction.CAT), tables=(two, unpooled))
+    assert (num_sparse_features(work), sparse_width(work), pooled_width(work)) == (3, 24, 16)
+    # 10 samples of 4 bytes: an embedding of 8 numbers for each feature, and three unpooled
+    assert embedding_bytes(work) == 10 * 4 * (2 * 8 + 3 * 8)
+    assert joined_gradient_bytes(work) == 10 * 4 * (8 + 24)
+
+
+@pytest.mark.parametrize(
+    ("bags", "pooling", "shared"),
+    [(0.5, Pooling.SUM, True), (1.0, Pooling.SUM, False), (0.5, Pooling.NONE, False)],
+)
+def test_samples_share_pooled_outputs_of_less_than_a_bag_each(
+    *, bags: float, pooling: Pooling, shared: bool
+) -> None:
+    table = replace(TABLES[0], bags_per_sample=bags, pooling=pooling)
+    assert shares_bags(replace(WORKLOAD, tables=(table, *TABLES[1:]))) == shared
+
+
+def test_products_of_a_sample_are_the_weights() -> None:
+    assert num_products(WORKLOAD) == 4 * 16 + 16 * 8 + 14 * 5 + 5 * 1
+    half = replace(WORKLOAD, dense=replace(DENSE, precision=DataType.BF16))
+    assert 2 * activation_bytes(half) == activation_bytes(WORKLOAD)
+    # BF16 adds a copy of half the size beside weights and gradients
+    assert dense_model_bytes(half) == dense_model_bytes(WORKLOAD) * 10 / 8

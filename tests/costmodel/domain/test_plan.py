@@ -113,6 +113,7 @@ def test_column_widths_are_multiples_of_four(
     dim: int, narrowest: int, counts: tuple[int, ...]
 ) -> None:
     assert column_counts(dim, narrowest) == counts
+    assert column_counts(dim, narrowest, 16) == tuple(c for c in counts if dim / c <= 16)
 
 
 @given(st.integers(1, 1000), st.integers(1, 64))
@@ -132,3 +133,10 @@ def test_lengths_of_row_blocks_are_counted(rows: int, blocks: int) -> None:
     counted = row_block_sizes(rows, blocks)
     assert [length for length, repeats in counted for _ in range(repeats)] == lengths
     assert len({length for length, _ in counted}) == len(counted)
+
+
+def test_column_blocks_of_some_types_take_the_memory_of_whole_tables() -> None:
+    whole = {ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.TABLE_COLUMN_WISE}
+    for kind in ShardingType:
+        alike = ShardingType.TABLE_WISE if kind in whole else kind
+        assert kind.alike_in_memory is alike

@@ -8,11 +8,9 @@ from machines import machine
 
 from costmodel.domain.time_correction import NO_CORRECTION, TimeCorrection
 from costmodel.domain.workload import DataType
-from costmodel.kernels.embedding import backward_time, forward_time, weight_gradient_time
 from costmodel.kernels.gemm import gemm_time
 from costmodel.kernels.pointwise import concat_time, pointwise_time
 from costmodel.kernels.times import stream_times
-from costmodel.kernels.traffic import NUM_TRAFFIC, Traffic
 
 KNOTS = TimeCorrection(((1e-5, 2e-5), (1e-4, 1.5e-4), (1e-3, 4e-4)))
 steps = st.lists(st.floats(1.001, 50.0), min_size=1, max_size=8)
@@ -47,31 +45,6 @@ def test_it_rises_and_stays_above_its_least_factor(
     assert correction.scaled(3.0).corrected(3.0 * ordered) == pytest.approx(3.0 * corrected)
 
 
-def test_kernels_take_corrected_times_and_rows_in_host_memory_their_own() -> None:
-    plain = machine()
-    better = replace(
-        plain,
-        gpu=replace(plain.gpu, forward_correction=KNOTS, backward_correction=KNOTS.scaled(2.0)),
-    )
-    traffic = np.zeros((40, NUM_TRAFFIC))
-    traffic[:, Traffic.FORWARD_HBM] = np.geomspace(1e4, 1e10, 40)
-    traffic[:, Traffic.BACKWARD_HBM] = np.geomspace(1e4, 1e10, 40)
-    traffic[:, Traffic.LOOKUPS] = 1.0
-    assert forward_time(traffic, better) == pytest.approx(
-        KNOTS.corrected(forward_time(traffic, plain))
-    )
-    assert backward_time(traffic, better) == pytest.approx(
-        KNOTS.scaled(2.0).corrected(backward_time(traffic, plain))
-    )
-    assert (weight_gradient_time(traffic, better) == weight_gradient_time(traffic, plain)).all()
-    in_host_memory = traffic.copy()
-    in_host_memory[:, Traffic.FORWARD_UVM] = 1e6
-    more = forward_time(in_host_memory, plain) - forward_time(traffic, plain)
-    assert forward_time(in_host_memory, better) - forward_time(traffic, better) == pytest.approx(
-        more
-    )
-
-
 def test_memory_bound_kernels_take_corrected_times_and_the_search_the_same() -> None:
     plain = machine()
     gpu = replace(plain.gpu, stream_correction=KNOTS)
@@ -81,7 +54,6 @@ def test_memory_bound_kernels_take_corrected_times_and_the_search_the_same() -> 
         assert [time(size, gpu) for size in sizes] == pytest.approx(KNOTS.corrected(rough))
     searched = stream_times(sizes, gpu.kernel_latency, gpu.memory_bandwidth, KNOTS.array)
     assert searched == pytest.approx([pointwise_time(size, gpu) for size in sizes], rel=1e-12)
-    assert stream_times(np.zeros(1), 1.0, 1.0, KNOTS.array).tolist() == [0.0]
 
 
 def test_products_take_corrected_times() -> None:

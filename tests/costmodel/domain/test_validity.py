@@ -8,7 +8,7 @@ from table_options import table_options
 from costmodel.base.errors import InputError, PlanMismatchError
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
-from costmodel.domain.validity import check_plan, plan_problems
+from costmodel.domain.validity import check_plan, fixed_block_ranks, plan_problems
 from costmodel.domain.workload import DataType, EmbeddingTable, Pipeline, Pooling, Workload
 from planner.examples import example_hardware
 from sharders.problem.options import (
@@ -21,6 +21,8 @@ from sharders.problem.options import (
 TOPOLOGY = Topology(hardware=example_hardware(), world_size=4, local_world_size=2)
 TABLE = EmbeddingTable(name="ads", num_embeddings=10, embedding_dim=16)
 WORKLOAD = Workload(tables=(TABLE,))
+TW, RW, CW = ShardingType.TABLE_WISE, ShardingType.ROW_WISE, ShardingType.COLUMN_WISE
+TWRW, TWCW = ShardingType.TABLE_ROW_WISE, ShardingType.TABLE_COLUMN_WISE
 
 
 def shard(rank: int, rows: tuple[int, int] = (0, 10), columns: tuple[int, int] = (0, 16)) -> Shard:
@@ -98,6 +100,7 @@ def test_a_plan_for_other_ranks() -> None:
         (ShardingType.TABLE_WISE, (shard(0, (0, 9)),), "hold 144 of 160"),
         (ShardingType.TABLE_WISE, (shard(0, (0, 11)),), "reaches outside"),
         (ShardingType.TABLE_WISE, (shard(0), shard(1)), "overlap"),
+        (ShardingType.TABLE_WISE, (shard(0), shard(1, columns=(16, 16))), "reaches outside"),
         (ShardingType.TABLE_WISE, (shard(0, (0, 5)), shard(1, (5, 10))), "shape of table_wise"),
         (ShardingType.ROW_WISE, (shard(0, (0, 5)), shard(1, (5, 10))), "shape of row_wise"),
         (ShardingType.TABLE_ROW_WISE, (shard(1, (0, 5)), shard(2, (5, 10))), "one node"),
@@ -159,10 +162,31 @@ def test_constraints_pooling_and_pipeline_forbid_types(workload: Workload) -> No
     assert "`table_row_wise` is not allowed here" in plan_problems(workload, TOPOLOGY, plan)[0]
 
 
+def test_what_is_left_of_types_and_kernels_may_be_nothing() -> None:
+    unpooled = replace(TABLE, pooling=Pooling.NONE, sharding_types=(TWRW,))
+    plan = plan_of(TWRW, shard(2, (0, 5)), shard(3, (5, 10)))
+    (problem,) = plan_problems(Workload(tables=(unpooled,)), TOPOLOGY, plan)
+    assert problem.endswith("is not allowed here, only nothing")
+    fused = Workload(tables=(replace(TABLE, compute_kernels=(ComputeKernel.FUSED,)),))
+    replicas = plan_of(ShardingType.DATA_PARALLEL, *map(shard, range(4)))
+    (problem,) = plan_problems(fused, TOPOLOGY, replicas)
+    assert problem.endswith("is not allowed for data_parallel, only none")
+
+
+@pytest.mark.parametrize(("share", "fits"), [(0.0, False), (1e-9, True), (1.0, True), (1.1, False)])
+def test_a_cache_holds_a_share_of_the_rows(*, share: float, fits: bool) -> None:
+    (whole,) = plan_of(ShardingType.TABLE_WISE, shard(0)).tables
+    cached = replace(whole, compute_kernel=ComputeKernel.FUSED_UVM_CACHING, cache_load_factor=share)
+    work = Workload(tables=(replace(TABLE, compute_kernels=(cached.compute_kernel,)),))
+    assert (not plan_problems(work, TOPOLOGY, make_plan(TOPOLOGY, [cached]))) == fits
+
+
 def test_long_lists_are_cut() -> None:
     tables = tuple(replace(TABLE, name=f"t{index}") for index in range(20))
     with pytest.raises(PlanMismatchError, match="and 8 more problems"):
         check_plan(Workload(tables=tables), TOPOLOGY, make_plan(TOPOLOGY, []))
+    with pytest.raises(PlanMismatchError, match=r"`t9` is not planned$"):
+        check_plan(Workload(tables=tables[:12]), TOPOLOGY, make_plan(TOPOLOGY, []))
 
 
 @given(
@@ -195,6 +219,28 @@ def legal_ranks(option: TableOption, topology: Topology) -> st.SearchStrategy[li
             )
         )
     return st.lists(ranks, min_size=option.num_ranks, max_size=option.num_ranks)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ranks", "named", "blocks"),
+    [
+        (TW, (3,), False, (3,)), (TW, (4,), False, None), (TW, (0, 1), False, None),
+        (RW, (0, 1, 2, 3), False, ()), (RW, (0, 1, 2), False, None),
+        # 16 columns make 2 or 4 blocks, or one where the type is asked for by name
+        (CW, (2, 1), False, (2, 1)), (CW, (0, 1, 2), False, None), (CW, (0, 4), False, None),
+        (CW, (1,), False, None), (CW, (1,), True, (1,)),
+        (TWCW, (2, 3), False, (2, 3)), (TWCW, (1, 2), False, None),
+        # all ranks of a node, or one for all where such a type is asked for by name
+        (TWRW, (2, 3), False, (2,)), (TWRW, (3,), False, None), (TWRW, (3,), True, (2,)),
+        (TWRW, (0, 1, 2, 3), False, None),
+        (ShardingType.GRID_SHARD, (0, 1, 2, 3), False, (0, 2)),
+    ],
+)  # fmt: skip
+def test_ranks_that_are_fixed_by_hand(
+    *, kind: ShardingType, ranks: tuple[int, ...], named: bool, blocks: tuple[int, ...] | None
+) -> None:
+    table = replace(TABLE, ranks=ranks, sharding_types=(kind,) if named else ())
+    assert fixed_block_ranks(WORKLOAD, TOPOLOGY, table, kind) == blocks
 
 
 @pytest.mark.parametrize(

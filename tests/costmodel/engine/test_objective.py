@@ -118,12 +118,6 @@ def test_one_gpu_has_no_communication() -> None:
     assert not [op for op in made.ops if op.kind is NodeKind.COLLECTIVE]
 
 
-def test_the_same_input_gives_the_same_number() -> None:
-    workload, ranks, plan = _one_gpu()
-    objective = Objective(workload, ranks)
-    assert objective.step_time(plan) == objective.step_time(plan)
-
-
 @pytest.mark.slow
 @given(cases(), st.data())
 @SETTINGS

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from costmodel.base.arrays import Array
 from costmodel.inputs.distribution import (
     ReuseHistogram,
     RowRange,
@@ -30,15 +31,25 @@ def test_many_laws_are_tabulated_as_each_alone() -> None:
     assert many == pytest.approx(np.array(alone * 3), rel=1e-12)
 
 
-def test_classes_hold_all_rows_and_the_share_of_lookups_of_a_range() -> None:
-    for law in LAWS:
-        rows, mass = zipf_classes(law)
-        assert rows.sum() == law.num_rows
-        assert (rows > 0).all()
-        before = zipf_classes(law._replace(first_row=0, num_rows=law.first_row + law.num_rows))[1]
-        without = zipf_classes(law._replace(first_row=0, num_rows=max(1, law.first_row)))[1]
-        rest = without.sum() if law.first_row else 0.0
-        assert mass.sum() == pytest.approx(before.sum() - rest, rel=1e-3)
+def chances(law: ZipfRange) -> Array:
+    """Return the probability of every row of a range: k ** -exponent over the sum of all rows'."""
+    weights = np.arange(1.0, law.num_embeddings + 1) ** -law.exponent
+    return (weights / weights.sum())[law.first_row : law.first_row + law.num_rows]
+
+
+@pytest.mark.parametrize("law", [law for law in LAWS if law.num_embeddings <= 1_000_000])
+def test_classes_have_the_rows_the_mass_and_the_hits_of_the_rows_one_by_one(
+    law: ZipfRange,
+) -> None:
+    rows, mass = zipf_classes(law)
+    assert rows.sum() == law.num_rows
+    assert (rows > 0).all()
+    assert np.count_nonzero(rows == 1) >= max(0, min(law.num_rows, 64 - law.first_row))
+    exact = chances(law)
+    assert mass.sum() == pytest.approx(exact.sum(), rel=1e-4)
+    for lookups in (1.0, 100.0, 1e5):
+        hit = -np.expm1(lookups * np.log1p(-np.minimum(exact, 1 - 1e-12)))
+        assert zipf_unique(law, lookups) == pytest.approx(hit.sum(), rel=1e-3)
 
 
 def test_few_lookups_of_a_large_table_hit_different_rows() -> None:

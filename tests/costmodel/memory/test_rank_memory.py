@@ -15,12 +15,14 @@ from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.memory.rank_memory import (
     Place,
+    RankMemory,
     check_memory,
+    could_hold,
     dense_part_ratio,
     fits,
-    host_bytes_usable,
     host_reserve_text,
     infeasible,
+    least_table_bytes,
     memory_per_rank,
     rank_rooms,
     usable_bytes,
@@ -135,6 +137,35 @@ def test_a_plan_that_does_not_fit_says_where_and_by_how_much() -> None:
     assert "leaves 71." in str(error.value)
 
 
+def test_the_fullest_rank_is_the_one_that_lacks_most() -> None:
+    """Ranks 0 and 1 have 71 and 17 GiB; one needs 88 GiB, the other none, whichever it is."""
+    unlike = replace(topology(2), withheld_bytes=(0.0, 60 * GIB))
+    for rank, room in ((0, "71."), (1, "17.")):
+        with pytest.raises(InfeasibleError, match=rf"rank {rank} needs 88.*leaves {room}"):
+            check_memory(BIG, unlike, on_rank(BIG, unlike, rank))
+    some = replace(BIG, tables=BIG.tables[1:2])  # 29 GiB
+    assert fits(some, unlike, on_rank(some, unlike, 0))
+    assert not fits(some, unlike, on_rank(some, unlike, 1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "kernel", "ranks", "copies"),
+    [
+        (ShardingType.TABLE_WISE, ComputeKernel.FUSED, (0,), 1),
+        (ShardingType.DATA_PARALLEL, ComputeKernel.DENSE, (), 4),
+    ],
+)
+def test_the_least_of_a_table_is_one_piece_or_where_it_must_be_a_copy_on_every_rank(
+    kind: ShardingType, kernel: ComputeKernel, ranks: tuple[int, ...], copies: int
+) -> None:
+    table = replace(BIG.tables[-1], sharding_types=(kind,))
+    workload = replace(BIG, tables=(table,))
+    option = TableOption(sharding_type=kind, compute_kernel=kernel)
+    sizes = table_shard_bytes(workload, TOPOLOGY, make_sharding(table, TOPOLOGY, option, ranks))
+    assert len(sizes) == copies
+    assert least_table_bytes(workload, TOPOLOGY, table) == sum(float(s.total) for s in sizes)
+
+
 def test_a_plan_that_fits_passes() -> None:
     workload = example_workload(3)
     check_memory(workload, TOPOLOGY, on_rank(workload, TOPOLOGY))
@@ -156,7 +187,11 @@ def test_the_memory_that_is_short_is_the_one_that_is_told() -> None:
     workload = Workload(tables=(table, *BIG.tables))
     hosted = dict(infeasible(workload, topology(1), place=Place.HOST).details)
     assert "per GPU" not in hosted
-    assert hosted["per host"].endswith(f" =  {size_text(host_bytes_usable(topology(1)))}")
+    there = topology(1).hardware.host.memory_bytes
+    assert hosted["per host"] == (
+        f"{size_text(there)} host memory  -  {size_text(there / 10)} for the system (a tenth)"
+        f"  =  {size_text(0.9 * there)}"
+    )
     weights = size_text(table.weight_bytes)
     assert hosted["largest"] == f"{table.name} {weights}    (in host memory)"
     both = dict(infeasible(workload, topology(1), place=Place.BOTH).details)
@@ -170,6 +205,10 @@ def test_of_cpus_neither_gpus_nor_hbm_are_spoken_of() -> None:
     error = infeasible(Workload(tables=(GIANT,)), cores)
     assert dict(error.details)["per rank"].startswith("80.0 GiB memory  -  ")
     assert not [each for _, each in error.details if "GPU" in each or "HBM" in each]
+
+
+def test_a_rank_without_anything_takes_nothing() -> None:
+    assert RankMemory().total == RankMemory().tables == RankMemory().host == 0.0
 
 
 def test_every_reserve_is_named() -> None:
@@ -193,13 +232,25 @@ def test_host_memory_can_run_out_too() -> None:
         embedding_dim=128,
         compute_kernels=(ComputeKernel.FUSED_UVM,),
     )
-    workload = Workload(tables=(huge,))
     option = TableOption(
         sharding_type=ShardingType.TABLE_WISE, compute_kernel=ComputeKernel.FUSED_UVM
     )
-    plan = make_plan(topology(2), [make_sharding(huge, topology(2), option, (0,))])
-    with pytest.raises(InfeasibleError, match=r"node 0 needs .* of host memory"):
-        check_memory(workload, topology(2), plan)
+    half = replace(huge, name="half", num_embeddings=1_500_000_000)
+    other = replace(half, name="other")
+    for tables, ranks, short in (
+        ((huge,), (0,), "node 0"), ((huge,), (3,), "node 1"),
+        ((half, other), (0, 1), "node 0"), ((half, other), (1, 2), None),
+    ):  # fmt: skip
+        workload = Workload(tables=tables)
+        shardings = [
+            make_sharding(table, TOPOLOGY, option, (rank,))
+            for table, rank in zip(tables, ranks, strict=True)
+        ]
+        plan = make_plan(TOPOLOGY, shardings)
+        assert fits(workload, TOPOLOGY, plan) == (short is None)
+        if short:
+            with pytest.raises(InfeasibleError, match=rf"{short} needs .* of host memory"):
+                check_memory(workload, TOPOLOGY, plan)
 
 
 STASHED = replace(
@@ -255,10 +306,31 @@ def test_a_plan_that_fits_as_a_search_counts_fits_at_lookups_and_in_the_dense_pa
         assert stashed < 4 or max(held) <= rank_rooms(work, ranks)[0] * (1 + 1e-9)
 
 
+def test_tables_that_take_all_there_is_could_be_held() -> None:
+    """In HBM, or in hosts' memory, of which a tenth is the system's; a byte more could not."""
+    needed = least_table_bytes(BIG, TOPOLOGY, BIG.tables[0])
+    work = replace(BIG, tables=BIG.tables[:1])
+    hosted = replace(
+        work, tables=(replace(BIG.tables[0], compute_kernels=(ComputeKernel.FUSED_UVM,)),)
+    )
+    for missing in (0.0, 1.0):
+        ranks = with_room(work, (needed - missing) / 4)
+        assert sum(rank_rooms(work, ranks)) == pytest.approx(needed - missing, abs=1e-3)
+        assert could_hold(work, with_room(work, (needed + 1e-3 - missing) / 4)) == (not missing)
+        host = replace(
+            TOPOLOGY.hardware.host,
+            memory_bytes=(work.tables[0].weight_bytes + 1e-3 - missing) / 0.9 / 2,
+        )
+        nodes = replace(TOPOLOGY, hardware=replace(TOPOLOGY.hardware, host=host))
+        assert could_hold(hosted, nodes) == (not missing)
+
+
 def test_tables_may_take_the_room_of_activations_only_as_far_as_they_leave_it() -> None:
     peak = dense_peak_bytes(STASHED, TOPOLOGY)
     assert rank_rooms(STASHED, with_room(STASHED, 0.9 * peak)) == (0.0,) * 4
     ranks = with_room(STASHED, 2 * peak)
     assert dense_part_ratio(STASHED, ranks) == pytest.approx(2.0)
+    unlike = replace(ranks, withheld_bytes=(0.0, peak / 0.9 / 2, 0.0, 0.0))
+    assert dense_part_ratio(STASHED, unlike) == pytest.approx(1.5 / (1.5 - 1.0))
     unstashed = replace(STASHED, tables=(replace(STASHED.tables[0], stash_weights=False),))
     assert dense_part_ratio(unstashed, ranks) == 1.0

@@ -1,10 +1,12 @@
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from shard_sizes import table_shard_bytes
 
 from costmodel.domain.hardware import Device, Topology
-from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.plan import ComputeKernel, Shard, ShardingType
 from costmodel.domain.workload import (
     DataType,
     DenseModel,
@@ -18,6 +20,7 @@ from costmodel.inputs.distribution import Zipf
 from costmodel.memory.storage import (
     ShardBytes,
     fixed_bytes,
+    id_shares,
     local_batch_bytes,
 )
 from planner.examples import example_hardware
@@ -26,6 +29,7 @@ from sharders.problem.options import TableOption, make_sharding
 TABLE = EmbeddingTable(name="t", num_embeddings=1000, embedding_dim=32, pooling_factor=5)
 TOPOLOGY = Topology(hardware=example_hardware(), world_size=4, local_world_size=2)
 WORKLOAD = Workload(tables=(TABLE,), local_batch_size=100, optimizer=Optimizer.ADAM)
+WHOLE = Shard(rank=0, row_offset=0, num_rows=1000, column_offset=0, num_columns=32)
 
 
 def shards(
@@ -57,9 +61,20 @@ def test_table_wise_by_hand() -> None:
     assert size.host == 0
 
 
-def test_only_sparse_dist_holds_two_batches() -> None:
-    (one,) = shards(workload=replace(WORKLOAD, pipeline=Pipeline.NONE))
-    assert shards()[0].inputs - one.inputs == 2000 * 8 + 400 * 4
+@pytest.mark.parametrize(
+    ("pipeline", "copies", "batches"),
+    [
+        (Pipeline.NONE, 2, 2), (Pipeline.SPARSE_DIST, 3, 3), (Pipeline.PREFETCH, 4, 3),
+        (Pipeline.FUSED_SPARSE_DIST, 3, 3), (Pipeline.SEMI_SYNC, 4, 3), (Pipeline.DLRM, 1, 1),
+    ],
+)  # fmt: skip
+def test_batches_in_flight_by_hand(pipeline: Pipeline, copies: int, batches: int) -> None:
+    work = replace(WORKLOAD, pipeline=pipeline)
+    # 2000 ids of 8 bytes and 400 lengths of 4; 12 bytes of offsets, only where they are looked up
+    assert shards(workload=work)[0].inputs == copies * (2000 * 8 + 400 * 4) + 400 * 12
+    # 13 dense inputs and a label of 4 bytes, and in TorchRec a rank's own 5 ids and a length
+    own = 0 if pipeline is Pipeline.DLRM else 5 * 8 + 4
+    assert local_batch_bytes(work) == batches * 100 * (14 * 4 + own)
 
 
 def test_a_table_s_own_optimizer_has_its_own_state() -> None:
@@ -91,14 +106,12 @@ def test_column_shards_each_get_all_ids() -> None:
     assert sum(size.outputs for size in columns) == whole.outputs
 
 
-def test_empty_row_shards_take_nothing() -> None:
-    tiny = replace(WORKLOAD, tables=(replace(TABLE, num_embeddings=3),))
-    assert [float(size.total) > 0 for size in shards(ShardingType.ROW_WISE, workload=tiny)] == [
-        True,
-        True,
-        True,
-        False,
-    ]
+@pytest.mark.parametrize("inputs", [Zipf(exponent=1.05), Zipf(exponent=1.05, hot_rows_first=True)])
+def test_empty_row_shards_take_nothing(inputs: Zipf) -> None:
+    tiny = replace(WORKLOAD, tables=(replace(TABLE, num_embeddings=3, inputs=inputs),))
+    sizes = shards(ShardingType.ROW_WISE, workload=tiny)
+    assert [float(size.total) > 0 for size in sizes] == [True, True, True, False]
+    assert id_shares(TABLE, ShardingType.ROW_WISE, [replace(WHOLE, num_rows=0)]) == [0.0]
 
 
 def test_hot_rows_first_gives_the_first_shard_most_ids() -> None:
@@ -154,12 +167,6 @@ def test_half_precision_halves_weights_but_not_state() -> None:
     assert size.optimizer_state == full.optimizer_state
 
 
-def test_the_local_batch_by_hand() -> None:
-    # 13 dense inputs and a label of 4 bytes; 5 ids of 8 and one length of 4: 100 samples, of the
-    # batch being trained, the one distributed and the one copied
-    assert local_batch_bytes(WORKLOAD) == 100 * 3 * (14 * 4 + 5 * 8 + 4)
-
-
 def test_outputs_of_summed_shards_are_held_once() -> None:
     one = 400 * 32 * 4
     assert shards(ShardingType.ROW_WISE)[0].outputs == one
@@ -167,17 +174,25 @@ def test_outputs_of_summed_shards_are_held_once() -> None:
     assert shards(ShardingType.TABLE_ROW_WISE)[0].outputs == one + 3 * one / 2
 
 
-def test_half_precision_codecs_hold_a_clamped_copy_and_a_cast_one() -> None:
-    fp16 = replace(WORKLOAD, comms_forward=DataType.FP16)
-    one = 400 * 32 * 4
-    assert shards(ShardingType.ROW_WISE, workload=fp16)[0].outputs == 2.5 * one
-    assert shards(workload=fp16)[0].outputs == 2.5 * one
-
-
-def test_fp32_codecs_hold_no_copies() -> None:
-    fp32 = replace(WORKLOAD, comms_forward=DataType.FP32, comms_backward=DataType.FP32)
-    for kind in (ShardingType.TABLE_WISE, ShardingType.ROW_WISE):
-        assert shards(kind, workload=fp32) == shards(kind)
+@pytest.mark.parametrize(
+    ("codecs", "whole", "summed"),
+    [
+        # decoded gradients beside those received; clamped outputs, and cast ones; FP32: none of it
+        ({}, 2.0, 1.0),
+        ({"comms_backward": DataType.FP16}, 2.0, 1.5),
+        ({"comms_forward": DataType.FP16}, 2.5, 2.5),
+        ({"comms_forward": DataType.INT8, "comms_backward": DataType.INT8}, 2.0, 1.5),
+        ({"comms_forward": DataType.FP32, "comms_backward": DataType.FP32}, 2.0, 1.0),
+    ],
+)
+def test_codecs_hold_copies_of_outputs(
+    codecs: Mapping[str, Any], whole: float, summed: float
+) -> None:
+    work, one = replace(WORKLOAD, **codecs), 400 * 32 * 4
+    assert shards(workload=work)[0].outputs == whole * one
+    assert shards(ShardingType.ROW_WISE, workload=work)[0].outputs == summed * one
+    alone = replace(TOPOLOGY, world_size=1, local_world_size=1)
+    assert shards(workload=work, topology=alone)[0].outputs == one / 4  # nothing is sent
 
 
 def test_every_row_of_a_shard_of_int8_has_its_scale_and_offset() -> None:

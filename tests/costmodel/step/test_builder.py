@@ -1,15 +1,20 @@
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from formulas import IDS, built
-from machines import topology
+from machines import machine, topology
 
+from costmodel.base.errors import PlanMismatchError
 from costmodel.base.units import GB, MIB, US
-from costmodel.domain.hardware import Bound, CollectiveOp, Source
+from costmodel.domain.hardware import Bound, CollectiveOp, Device, Source
+from costmodel.domain.workload import LaunchMode
 from costmodel.step.builder import Mark, StepBuilder
 from costmodel.step.exchange_operations import add_collective
 from costmodel.step.graph import Resource, Stage
 from costmodel.step.issue import COLLECTIVE, Issue
 from costmodel.step.step_operations import ProcessGroup
+from costmodel.step.template import Linear, WorkKind
 
 
 def builder(world_size: int = 4, local_world_size: int = 2) -> StepBuilder:
@@ -87,3 +92,20 @@ def test_an_exchange_is_bound_by_what_bounds_its_largest_message() -> None:
     # the made-up machine has links of 100 GB/s and no curves
     assert bound(8.0, 8.0) == (Bound.LINK_LATENCY, Source.ASSUMED, True)
     assert bound(8.0, 1e9) == (Bound.LINK_BANDWIDTH, Source.ASSUMED, True)
+
+
+def test_a_duration_without_features_is_a_constant() -> None:
+    fixed, load = StepBuilder.linear_time(Linear.of(2 * US)), StepBuilder.linear_time(IDS)
+    assert (fixed.kind, fixed.seconds) == (WorkKind.CONSTANT, 2 * US)
+    assert (load.kind, load.amount) == (WorkKind.LINEAR, IDS)
+
+
+def test_only_graphs_need_gpus() -> None:
+    cores = StepBuilder(topology(2, hardware=machine(device=Device.CPU)))
+    for launch in LaunchMode:
+        refused = launch is LaunchMode.CUDA_GRAPHS
+        with (
+            pytest.raises(PlanMismatchError) if refused else nullcontext(),
+            cores.called_as(launch),
+        ):
+            pass

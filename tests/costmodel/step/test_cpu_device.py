@@ -98,23 +98,26 @@ def test_a_rank_that_waits_for_its_peer_works_meanwhile() -> None:
     assert timed(made).step_time == pytest.approx(expected)
 
 
-def test_an_exchange_counts_what_a_core_sends_and_receives() -> None:
-    writing = builder()
-    # two ranks, 8 MB in all: the same whether one holds it all or both a half
-    for own in (8e6, 0.0):
-        assert writing.all_to_all_size(Linear.of(own), Linear.of(8e6)) == Linear.of(4e6)
-
-
-@pytest.mark.parametrize("ranks", [2, 4, 8])
-def test_an_even_exchange_is_what_it_was(ranks: int) -> None:
-    size = builder(ranks).all_to_all_size(Linear.of(1e6), Linear.of(ranks * 1e6))
-    assert size.constant == pytest.approx(1e6)
+@pytest.mark.parametrize(
+    ("writing", "own", "total", "excess", "expected"),
+    [
+        # two cores, 8 MB in all: the same whether one holds it all or both a half
+        (builder(2), 8e6, 8e6, 0.0, 4e6), (builder(2), 0.0, 8e6, 0.0, 4e6),
+        # ((W - 2) own + total) / (2 (W - 1)), so that an even exchange is what it was
+        (builder(4), 6e6, 9e6, 0.0, (2 * 6e6 + 9e6) / 6),
+        (builder(4), 1e6, 4e6, 0.0, 1e6), (builder(8), 1e6, 8e6, 0.0, 1e6),
+        # the other way the fullest has half a mean more; the mean of both ways on a core
+        (builder(4), 1e6, 4e6, 0.5, 1.25e6), (StepBuilder(topology(4)), 1e6, 4e6, 0.5, 1.5e6),
+        # a GPU's link carries both ways at once
+        (StepBuilder(topology(2)), 8e6, 8e6, 0.0, 8e6),
+    ],
+)  # fmt: skip
+def test_the_even_exchange_that_an_uneven_one_costs_as_much_as(
+    writing: StepBuilder, own: float, total: float, excess: float, expected: float
+) -> None:
+    size = writing.all_to_all_size(Linear.of(own), Linear.of(total), excess)
+    assert size.constant == pytest.approx(expected)
     assert not size.weights
-
-
-def test_a_gpus_link_counts_the_larger_direction() -> None:
-    link = StepBuilder(topology(2))
-    assert link.all_to_all_size(Linear.of(8e6), Linear.of(8e6)) == Linear.of(8e6)
 
 
 @st.composite

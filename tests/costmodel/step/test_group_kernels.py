@@ -202,7 +202,8 @@ def test_unpooled_rows_are_permuted_not_concatenated() -> None:
     assert moved(one, "unpooled table_wise permute outputs") == 2 * 10 * SIZE
     assert moved(one, "unpooled table_wise permute rows' gradients") == 2 * 10 * SIZE
     assert moved(one, "unpooled table_wise join gradients") == 2 * 10 * OWN
-    for name in ("copy to send buffer", "concat outputs", "split gradients"):
+    others = "copy to send buffer", "concat outputs", "split gradients", "zero rows", "add rows"
+    for name in others:
         assert not named(one, f"unpooled table_wise {name}")
 
 

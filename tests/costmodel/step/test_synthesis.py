@@ -2,14 +2,22 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from machines import machine, topology
 from plans import collectives, index, named, plan, step, table, workload
 
 from costmodel.domain.hardware import Device
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
-from costmodel.domain.workload import DenseModel, Interaction, Pipeline, Workload
-from costmodel.step.graph import NodeKind, Stage
+from costmodel.domain.workload import (
+    DataType,
+    DenseModel,
+    Interaction,
+    Optimizer,
+    Pipeline,
+    Workload,
+)
+from costmodel.step.graph import NodeKind, Role, Stage
 from costmodel.step.operation_timeline import plan_timeline
 from costmodel.step.step_operations import StepOperations
 from costmodel.step.synthesis import step_operations
@@ -213,3 +221,38 @@ def test_where_no_inputs_are_distributed_nothing_waits_for_them() -> None:
     cores = topology(2, hardware=machine(device=Device.CPU))  # it has no streams, only a queue
     assert named(step(work, cores, ShardingType.TABLE_WISE, 0), "wait for inputs")
     assert not named(step(work, cores, ShardingType.DATA_PARALLEL), "wait for inputs")
+
+
+UNSTREAMED = ("lookup", "lookup backward", "lower triangle backward", "bucketize ids")
+"""Ends of the names of kernels that more than their bytes bound, and whose bytes are not told."""
+
+
+@pytest.mark.parametrize("precision", [DataType.FP32, DataType.BF16])
+@pytest.mark.parametrize("interaction", Interaction)
+@pytest.mark.parametrize(
+    ("kind", "ranks"),
+    [
+        (ShardingType.TABLE_WISE, (0,)), (ShardingType.ROW_WISE, ()),
+        (ShardingType.TABLE_ROW_WISE, (2,)), (ShardingType.DATA_PARALLEL, (0, 1, 2, 3)),
+    ],
+)  # fmt: skip
+def test_a_core_takes_as_long_for_a_kernel_as_for_the_bytes_that_are_told(
+    kind: ShardingType, ranks: tuple[int, ...], interaction: Interaction, precision: DataType
+) -> None:
+    """At 1 TB/s, and without a latency: products and exchanges are bound by other things."""
+    profile = machine(device=Device.CPU)
+    core = replace(profile.gpu, num_sms=1, kernel_latency=1e-16)
+    cores = topology(4, 2, replace(profile, gpu=core))
+    dense = DenseModel(
+        bottom_mlp=(128, 64), top_mlp=(256, 64, 1), interaction=interaction, precision=precision,
+        optimizer=Optimizer.ADAM,
+    )  # fmt: skip
+    work = replace(workload(table("a"), table("b")), dense=dense)
+    streamed = [
+        op for op in step(work, cores, kind, *ranks).ops
+        if op.kind is NodeKind.KERNEL and op.role is Role.OTHER and not op.name.endswith(UNSTREAMED)
+    ]  # fmt: skip
+    assert len(streamed) > 20
+    for op in streamed:
+        told = np.broadcast_to(op.num_bytes, op.seconds.shape)
+        assert op.seconds * 1e12 == pytest.approx(told, rel=1e-6, abs=1e-3), op.name

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import log
 
 import pytest
 from hypothesis import given, settings
@@ -30,6 +31,7 @@ from costmodel.uncertainty.error_model import (
     STRUCTURE,
     STRUCTURE_ON_CORES,
     Cause,
+    ErrorModel,
     Spread,
     cause_of,
     error_model,
@@ -52,6 +54,14 @@ def test_a_profile_without_errors_has_those_of_what_is_not_measured() -> None:
 def test_every_cause_has_a_spread() -> None:
     # what was not read is the model's matter, not the machine's
     assert set(spreads(machine())) == set(Cause) - {Cause.UNREAD}
+
+
+def test_nothing_is_off_by_a_factor_of_two() -> None:
+    shared = (*ANOTHER_MACHINE.values(), SAME_MACHINE, OTHER_RANKS)
+    known = (*NOT_MEASURED.values(), STRUCTURE, STRUCTURE_ON_CORES, Spread(max(shared), 0.0))
+    assert all(0 <= part < log(2) for spread in known for part in spread)
+    assert min(shared) > 0
+    assert ErrorModel(spreads={}).spread(Cause.HOST) == Spread(0.0, 0.0)
 
 
 def test_the_90th_percentile_counts_before_the_median() -> None:
@@ -123,6 +133,10 @@ def test_collectives_across_nodes_and_inside() -> None:
     named = {name: cause for name, cause in found.items() if not name.startswith("launch")}
     assert Cause.REDUCE_SCATTER in named.values()
     assert Cause.ALL_TO_ALL_ACROSS in named.values()
+    alone = topology(4)
+    one_node = causes(step(big, alone, ShardingType.TABLE_WISE, 0).ops, alone)
+    assert Cause.ALL_TO_ALL in one_node.values()
+    assert Cause.ALL_TO_ALL_ACROSS not in one_node.values()
 
 
 @given(cases())

@@ -13,10 +13,11 @@ WHOLE = ShardingType.TABLE_WISE
 APART = plan(WORK, RANKS, {"a": (WHOLE, (0,)), "b": (WHOLE, (1,))})
 
 
-def test_lines_cross_where_they_do() -> None:
-    # 2 f and 1 + f meet at f = 1 ... and f + 1.5 and 2 f + 0 at 1.5
-    assert crossing(2 * FACTORS, FACTORS + 1.5) == pytest.approx(1.5, rel=1e-3)
-    assert crossing(FACTORS + 1.5, 2 * FACTORS) == pytest.approx(1.5, rel=1e-3)
+@pytest.mark.parametrize("where", [0.3, 0.7, 1.5, 3.9])
+def test_lines_cross_where_they_do(where: float) -> None:
+    # 2 f is as long as f and so much more
+    assert crossing(2 * FACTORS, FACTORS + where) == pytest.approx(where)
+    assert crossing(FACTORS + where, 2 * FACTORS) == pytest.approx(where)
 
 
 def test_lines_that_are_apart_do_not_cross() -> None:
@@ -24,11 +25,10 @@ def test_lines_that_are_apart_do_not_cross() -> None:
     assert crossing(FACTORS, FACTORS) is None
 
 
-def test_plans_that_are_equal_until_something_grows() -> None:
-    hidden = np.maximum(FACTORS, 2.0)  # something else takes 2 in any case
-    found = crossing(hidden, np.full(len(FACTORS), 2.0))
-    assert found is not None
-    assert 1.85 < found <= 2.0
+def test_plans_that_are_equal_until_something_grows_or_shrinks() -> None:
+    # something else takes 2 in any case, or what is scaled no more than a half
+    assert crossing(np.maximum(FACTORS, 2.0), np.full(len(FACTORS), 2.0)) == pytest.approx(2.0)
+    assert crossing(np.minimum(FACTORS, 0.5), np.full(len(FACTORS), 0.5)) == pytest.approx(0.5)
 
 
 def test_nothing_scaled_is_the_step_as_predicted() -> None:

@@ -29,10 +29,13 @@ def case(products: float) -> tuple[Workload, ShardingPlan]:
     return replace(work, dense=dense), placed
 
 
-def test_it_is_three_products_of_what_is_on_top() -> None:
-    work, _ = case(2048.0**2)
-    one = gemm_estimate(work.local_batch_size, 2048, 2048, work.dense.precision, GPU)
+@pytest.mark.parametrize(("products", "side"), [(2048.0**2, 2048), (16.0**2, 16), (47.0**2, 32)])
+def test_it_is_three_products_of_what_is_on_top(products: float, side: int) -> None:
+    """Sides are whole multiples of what rows are aligned to."""
+    work, _ = case(products)
+    one = gemm_estimate(work.local_batch_size, side, side, work.dense.precision, GPU)
     assert unread_time(work, GPU) == pytest.approx(3 * one.seconds)
+    assert unread_time(case(15.9**2)[0], GPU) == 0.0
 
 
 def test_fewer_products_than_timed_are_doubt_as_well() -> None:
