@@ -6,7 +6,9 @@ import pytest
 from machines import machine, topology
 
 from costmodel.base.units import GIB
+from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan, ShardingType
+from costmodel.domain.validity import plan_problems
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
 from costmodel.inputs.distribution import Zipf
 from costmodel.memory.rank_memory import check_memory, fits
@@ -26,7 +28,22 @@ TYPES = (
 )
 
 
-def _problem(seed: int, *, memory: float = 80.0, num_tables: int = 4) -> ShardingProblem:
+WITHIN_NODES = (
+    ShardingType.TABLE_WISE,
+    ShardingType.TABLE_ROW_WISE,
+    ShardingType.TABLE_COLUMN_WISE,
+    ShardingType.GRID_SHARD,
+)
+
+
+def _problem(
+    seed: int,
+    *,
+    memory: float = 80.0,
+    num_tables: int = 4,
+    ranks: Topology | None = None,
+    types: tuple[ShardingType, ...] = TYPES,
+) -> ShardingProblem:
     rng = Random(seed)
     tables = tuple(
         EmbeddingTable(
@@ -34,14 +51,13 @@ def _problem(seed: int, *, memory: float = 80.0, num_tables: int = 4) -> Shardin
             num_embeddings=rng.choice([1000, 100_000, 3_000_000]),
             embedding_dim=8,
             pooling_factor=rng.choice([1.0, 10.0, 50.0]),
-            sharding_types=TYPES,
+            sharding_types=types,
             inputs=Zipf(exponent=0.8),
         )
         for i in range(num_tables)
     )
     workload = Workload(tables=tables, dense=DenseModel(bottom_mlp=(16,), top_mlp=(16, 1)))
-    ranks = topology(2, 2, machine(memory=memory * GIB))
-    return ShardingProblem.of(workload, ranks)
+    return ShardingProblem.of(workload, ranks or topology(2, 2, machine(memory=memory * GIB)))
 
 
 def _every_plan(problem: ShardingProblem) -> list[ShardingPlan]:
@@ -49,11 +65,12 @@ def _every_plan(problem: ShardingProblem) -> list[ShardingPlan]:
         [
             make_sharding(table, problem.topology, option, ranks)
             for option in problem.options[table.name]
-            for ranks in combinations(range(2), option.num_ranks)
+            for ranks in combinations(range(problem.topology.world_size), option.num_ranks)
         ]
         for table in problem.workload.tables
     ]
-    return [make_plan(problem.topology, choice) for choice in product(*candidates)]
+    every = (make_plan(problem.topology, choice) for choice in product(*candidates))
+    return [p for p in every if not plan_problems(problem.workload, problem.topology, p)]
 
 
 def _check_optimum(problem: ShardingProblem) -> None:
@@ -67,6 +84,7 @@ def _check_optimum(problem: ShardingProblem) -> None:
     solution = model.solve(start, Limits(gap=1e-6))
     assert solution is not None
     assert solution.optimal
+    assert not plan_problems(problem.workload, problem.topology, solution.plan)
     assert solution.makespan == pytest.approx(best, rel=1e-4)
     assert solution.bound == pytest.approx(best, rel=1e-4)
 
@@ -75,6 +93,25 @@ def _check_optimum(problem: ShardingProblem) -> None:
 @pytest.mark.parametrize("memory", [80.0, 0.6])
 def test_finds_the_optimum_of_its_objective(seed: int, memory: float) -> None:
     _check_optimum(_problem(seed, memory=memory))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_finds_the_optimum_where_shards_must_stay_within_a_node(seed: int) -> None:
+    _check_optimum(_problem(seed, num_tables=2, ranks=topology(4, 2), types=WITHIN_NODES))
+
+
+def test_column_shards_of_a_node_stay_there_though_others_have_less_to_do() -> None:
+    """Ranks 0 and 2, one of each node, have a table each, and the third has two column blocks."""
+    ranks = topology(4, 2)
+    drawn = _problem(0, num_tables=3, ranks=ranks).workload
+    kinds = ((TYPES[0], (0,)), (TYPES[0], (2,)), (ShardingType.TABLE_COLUMN_WISE, ()))
+    tables = tuple(
+        replace(
+            table, sharding_types=(kind,), ranks=where, pooling_factor=50.0, num_embeddings=1000
+        )
+        for table, (kind, where) in zip(drawn.tables, kinds, strict=True)
+    )
+    _check_optimum(ShardingProblem.of(replace(drawn, tables=tables), ranks))
 
 
 @pytest.mark.slow

@@ -6,12 +6,12 @@ from costmodel.domain.plan import ShardingType
 from costmodel.domain.validity import check_plan
 from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
-from sharders.annealing.plan_editor import PlanEditor
-from sharders.baselines.lns import LargeNeighbourhood
+from sharders.annealing.plan_editor import PlacedOption, PlanEditor
+from sharders.baselines.lns import LargeNeighbourhood, _NeighbourhoodSearch
 from sharders.baselines.neighbourhood import Neighbourhoods
 from sharders.baselines.solvers import Limits
 from sharders.greedy.cost_greedy import CostGreedy
-from sharders.problem.options import TableOption, places
+from sharders.problem.options import TableOption
 from sharders.problem.sharding_problem import Budget, ShardingProblem
 
 
@@ -44,12 +44,14 @@ def test_what_is_at_its_best_stays() -> None:
     assert again is None or near.loads().max() == pytest.approx(near.loads().max())
 
 
-def test_places_are_distinct_ranks_and_within_a_node_where_they_must_be() -> None:
+def test_row_shards_within_a_node_are_on_all_its_ranks() -> None:
     problem = example_problem(example_workload(3), world_size=4, num_nodes=2)
-    columns = TableOption(sharding_type=ShardingType.TABLE_COLUMN_WISE, num_column_shards=2)
-    rows = TableOption(sharding_type=ShardingType.TABLE_ROW_WISE)
-    assert list(places(problem.topology, columns, range(4))) == [(0, 1), (2, 3)]
-    assert list(places(problem.topology, rows, [3, 1, 0, 2])) == [(2,), (0,)]
+    search = _NeighbourhoodSearch(problem, Budget(), Random(0), 0)
+    rows = PlacedOption(TableOption(sharding_type=ShardingType.TABLE_ROW_WISE), (2,))
+    whole = PlacedOption(TableOption(sharding_type=ShardingType.TABLE_WISE), (2,))
+    assert [search._is_on(rows, [rank]) for rank in range(4)] == [False, False, True, True]
+    assert [search._is_on(whole, [rank]) for rank in range(4)] == [False, False, True, False]
+    assert search._is_on(whole, [0, 2])
 
 
 @pytest.mark.slow

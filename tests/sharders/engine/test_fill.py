@@ -20,9 +20,8 @@ from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory
 from planner.examples import example_problem, example_workload
 from sharders.engine.search_engine import Engine
-from sharders.greedy.cost_greedy import CostGreedy
-from sharders.greedy.tuning import NEUTRAL, RANGES, Tuning, drawn, threshold_rules, usual_rules
-from sharders.problem.sharding_problem import Budget, ShardingProblem
+from sharders.greedy.tuning import NEUTRAL, drawn
+from sharders.problem.sharding_problem import ShardingProblem
 
 PROBLEM = example_problem(example_workload(30, seed=3), world_size=8)
 
@@ -229,42 +228,3 @@ def test_replicas_of_small_tables_have_room_where_memory_is_nearly_full(seed: in
     replicas = [tables[number].name for number in by_size[:30]]
     assert all(plan.table(name).sharding_type is ShardingType.DATA_PARALLEL for name in replicas)
     check_memory(problem.workload, problem.topology, plan)
-
-
-def test_tuning_is_at_least_as_good_as_the_greedy() -> None:
-    tuning = Tuning(Engine(PROBLEM), Budget(), Random(0))
-    best, choices = tuning.run()[0]
-    plan = tuning.engine.plan_of(choices)
-    assert best == pytest.approx(PROBLEM.objective.step_time(plan), rel=1e-9)
-    greedy = CostGreedy().shard(PROBLEM, Budget(), Random(0))
-    assert best <= greedy.step_time * 1.001
-
-
-def test_tuning_ends_after_its_trials_or_with_the_budget() -> None:
-    tuning = Tuning(Engine(PROBLEM), Budget(), Random(0), 60)
-    tuning.run()
-    assert tuning.evaluated == 60
-    tuning = Tuning(Engine(PROBLEM), Budget(max_evaluations=5), Random(0))
-    tuning.run()
-    assert tuning.evaluated == 5
-
-
-def test_random_rules_are_tried_where_no_usual_one_finds_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("sharders.greedy.tuning.usual_rules", lambda: iter(()))
-    tuning = Tuning(Engine(PROBLEM), Budget(), Random(0))
-    assert tuning.run()
-
-
-def test_tuning_begins_with_every_rule_once() -> None:
-    tuning = Tuning(Engine(PROBLEM), Budget(), Random(0))
-    some = list(threshold_rules())[:3]
-    tuning.begin(some)
-    tuning.begin(usual_rules())
-    assert tuning.evaluated == len(tuning.chains) == len(list(usual_rules()))
-    assert [chain.parent for chain in tuning.chains[:3]] == some
-
-
-def test_neutral_parameters_are_in_range() -> None:
-    assert all(low <= NEUTRAL[name] <= high for name, (low, high) in RANGES.items())

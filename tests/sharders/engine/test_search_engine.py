@@ -461,28 +461,10 @@ def test_of_many_plans_those_that_memory_is_too_small_for_take_forever() -> None
     assert times[[0, 2]] == pytest.approx(problem.objective.step_time(plan), rel=1e-9)
 
 
-def test_the_same_seed_and_evaluations_give_the_same_plan() -> None:
-    problem = example_problem(example_workload(20, seed=2), world_size=4)
-    first = Annealing().shard(problem, Budget(max_evaluations=2000), Random(3))
-    again = Annealing().shard(problem, Budget(max_evaluations=2000), Random(3))
-    assert first == again
-    assert first.status is SearchStatus.LIMIT
-    assert first.evaluated <= 2000
-
-
 def test_ends_when_nothing_better_is_found() -> None:
     problem = example_problem(example_workload(4, seed=5), world_size=2)
     result = Annealing().shard(problem, Budget(), Random(0))
     assert result.status is SearchStatus.CONVERGED
-
-
-def test_stops_when_told_to() -> None:
-    problem = example_problem(example_workload(20, seed=2), world_size=4)
-    calls = iter(range(10**9))
-    budget = Budget(should_stop=lambda: next(calls) > 6)
-    result = Annealing().shard(problem, budget, Random(0))
-    assert result.status is SearchStatus.LIMIT
-    assert result.evaluated > 0
 
 
 def test_where_a_rank_is_full_another_table_leaves_it() -> None:

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random as RandomState
 
 import pytest
@@ -7,6 +8,7 @@ from load_objective import LoadObjective
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import EmbeddingTable, Workload
+from costmodel.inputs.distribution import Zipf
 from planner.examples import example_hardware
 from sharders.greedy.one_pass import (
     LookupGreedy,
@@ -16,7 +18,7 @@ from sharders.greedy.one_pass import (
     SizeGreedy,
     SizeLookupGreedy,
 )
-from sharders.problem.sharding_problem import Budget, Sharder, ShardingProblem
+from sharders.problem.sharding_problem import Budget, Progress, Sharder, ShardingProblem
 
 
 def table(name: str, rows: int, dim: int = 16, pooling_factor: float = 1) -> EmbeddingTable:
@@ -25,11 +27,14 @@ def table(name: str, rows: int, dim: int = 16, pooling_factor: float = 1) -> Emb
     )
 
 
-def plan_of(sharder: Sharder, tables: Sequence[EmbeddingTable], seed: int = 0) -> ShardingPlan:
+def problem_of(tables: Sequence[EmbeddingTable]) -> ShardingProblem:
     workload = Workload(tables=tuple(tables), local_batch_size=64)
     topology = Topology(hardware=example_hardware(), world_size=2, local_world_size=2)
-    problem = ShardingProblem.of(workload, topology, objective=LoadObjective(workload))
-    return sharder.shard(problem, Budget(), RandomState(seed)).plan
+    return ShardingProblem.of(workload, topology, objective=LoadObjective(workload))
+
+
+def plan_of(sharder: Sharder, tables: Sequence[EmbeddingTable], seed: int = 0) -> ShardingPlan:
+    return sharder.shard(problem_of(tables), Budget(), RandomState(seed)).plan
 
 
 def ranks(sharder: Sharder, *tables: EmbeddingTable, seed: int = 0) -> str:
@@ -76,6 +81,31 @@ def test_norm_lookup_greedy_counts_distinct_rows() -> None:
         table("c", 10**6),
     )
     assert ranks(NormLookupGreedy(), *tables) == "1 1 0"
+
+
+@pytest.mark.parametrize(
+    ("pooling_factor", "other_dim", "expected"), [(1, 64, "0 1"), (4, 128, "0 1"), (1, 128, "1 0")]
+)
+def test_norm_lookup_greedy_counts_the_ids_of_all_ranks(
+    pooling_factor: float, other_dim: int, expected: str
+) -> None:
+    """128 samples: 16 columns of 128 or 512 rows beside 64 or 128 of 29.6 rows.
+
+    Those of 32 samples hit 32 and 19.9 rows.
+    """
+    uniform = Zipf(exponent=0.0)
+    tables = (
+        replace(table("a", 10**9, pooling_factor=pooling_factor), inputs=uniform),
+        replace(table("b", 30, dim=other_dim), inputs=uniform),
+    )
+    assert ranks(NormLookupGreedy(), *tables) == expected
+
+
+def test_one_plan_is_looked_at_and_reported() -> None:
+    seen: list[Progress] = []
+    problem = problem_of([table("a", 10)])
+    result = Naive().shard(problem, Budget(report=seen.append), RandomState(0))
+    assert seen == [Progress(evaluated=1, best=result.step_time)]
 
 
 @pytest.mark.parametrize("sharder", [SizeGreedy(), LookupGreedy(), SizeLookupGreedy()])

@@ -12,7 +12,7 @@ from planner.files.profiles import load_profile
 from planner.verbs.topologies import make_topology
 from sharders.annealing.sharder import Annealing
 from sharders.greedy.uniform import Uniform
-from sharders.problem.sharding_problem import Budget, ShardingProblem
+from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
 
 
 def launch_bound() -> ShardingProblem:
@@ -47,3 +47,11 @@ def test_annealing_from_it_is_at_least_as_good() -> None:
     assert best.step_time <= uniform.step_time
     types = {table.sharding_type for table in uniform.plan.tables}
     assert types <= set(ShardingType)
+
+
+def test_it_is_done_when_every_type_was_tried() -> None:
+    problem = launch_bound()
+    count = Uniform().shard(problem, Budget(), Random(0)).evaluated
+    for most, status in ((count, SearchStatus.CONVERGED), (count - 1, SearchStatus.LIMIT)):
+        found = Uniform().shard(problem, Budget(max_evaluations=most), Random(0))
+        assert (found.evaluated, found.status) == (most, status)

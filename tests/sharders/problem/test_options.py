@@ -18,6 +18,7 @@ from sharders.problem.options import (
     make_sharding,
     option_of,
     options_by_name,
+    places,
     refusals,
 )
 
@@ -336,3 +337,11 @@ def test_what_tables_share_is_what_each_has_alone(hardware: HardwareProfile) -> 
 def test_which_kernels_types_have_is_said(fields: dict[str, Any], hint: str) -> None:
     (refusal,) = refusals(Workload(tables=(replace(TABLE_0, **fields),)), topology(8, 4))
     assert refusal.problem.hint == hint
+
+
+def test_places_are_distinct_ranks_and_within_a_node_where_they_must_be() -> None:
+    ranks = Topology(hardware=example_hardware(), world_size=4, local_world_size=2)
+    columns = TableOption(sharding_type=ShardingType.TABLE_COLUMN_WISE, num_column_shards=2)
+    rows = TableOption(sharding_type=ShardingType.TABLE_ROW_WISE)
+    assert list(places(ranks, columns, range(4))) == [(0, 1), (2, 3)]
+    assert list(places(ranks, rows, [3, 1, 0, 2])) == [(2,), (0,)]
