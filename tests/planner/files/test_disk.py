@@ -1,12 +1,13 @@
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from costmodel.base.errors import InputError
 from planner.files import disk as files
-from planner.files.disk import check_writable, read_bytes, read_text, write_text
+from planner.files.disk import check_writable, read_bytes, read_text, user_path, write_text
 
 
 def message_of(error: pytest.ExceptionInfo[InputError]) -> str:
@@ -60,6 +61,18 @@ def test_a_missing_directory_is_found_before_work_is_done(tmp_path: Path) -> Non
 def test_a_directory_without_permission_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(InputError, match="permission denied"):
+        check_writable(tmp_path / "plan.json")
+
+
+def test_a_folder_that_may_not_be_changed_is_told_from_one_that_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files.os, "access", lambda *_: False)
+    with pytest.raises(InputError, match="permission denied"):
+        check_writable(tmp_path / "plan.json")
+    read_only = SimpleNamespace(f_flag=os.ST_RDONLY)
+    monkeypatch.setattr(files.os, "statvfs", lambda _: read_only)
+    with pytest.raises(InputError, match="read-only file system"):
         check_writable(tmp_path / "plan.json")
 
 
@@ -131,3 +144,26 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
 def test_a_name_that_is_too_long_is_refused_before_work_is_done(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match="cannot be written: file name too long"):
         check_writable(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, None), ({"X": "", "HOME": ""}, None),
+        ({"X": "/x", "HOME": "/home/a"}, "/x"), ({"X": "/x"}, "/x"),
+        ({"HOME": "/home/a"}, "/home/a/.own"), ({"X": "", "HOME": "/home/a"}, "/home/a/.own"),
+    ],
+)  # fmt: skip
+def test_a_user_s_folder_is_where_a_variable_says_or_in_the_home(
+    environment: dict[str, str], expected: str | None
+) -> None:
+    found = user_path(environment, "X", ".own")
+    assert found == (None if expected is None else Path(expected))
+
+
+def test_a_stream_may_have_all_that_is_allowed() -> None:
+    read, written = os.pipe()
+    os.write(written, b"x" * 1000)
+    os.close(written)
+    assert read_bytes(f"/dev/fd/{read}", most=1000) == b"x" * 1000
+    os.close(read)

@@ -13,6 +13,7 @@ from costmodel.domain.plan import ComputeKernel, Shard, ShardingPlan, ShardingTy
 from costmodel.domain.workload import EmbeddingTable, Workload
 from planner.files.plans import (
     PlanFile,
+    _listed,
     dump_plan_file,
     load_plan_file,
     load_plan_hardware,
@@ -278,3 +279,12 @@ def test_a_profile_beside_the_plan_is_found_from_anywhere(
 def test_hardware_that_is_no_file_is_not_read(hardware: str) -> None:
     with pytest.raises(InputError, match="must be a profile's name or its file"):
         parse_plan_file(changed(hardware=hardware), "plan.json")
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [("", ()), ("ab", ("lacks: `a`, `b`",)), ("abcde", ("lacks: `a`, `b`, `c`, `d`, `e`",)),
+     ("abcdefg", ("lacks: `a`, `b`, `c`, `d`, `e` and 2 more",))],
+)  # fmt: skip
+def test_five_tables_are_named_and_the_others_counted(names: str, said: tuple[str, ...]) -> None:
+    assert _listed("lacks", list(names)) == said

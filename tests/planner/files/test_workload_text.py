@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -80,8 +82,47 @@ some_workloads = st.builds(
     comms_forward=st.none() | st.sampled_from(DataType),
     comms_backward=st.none() | st.sampled_from(DataType),
     index_bytes=st.sampled_from([4, 8]),
+    gradient_accumulation_steps=st.integers(1, 64),
+    length_spread=st.none() | st.floats(0, 1),
+    restore_site=st.none() | st.just(0),
     name=texts,
 )
+
+
+def test_what_is_not_the_default_is_written_once() -> None:
+    hot = Zipf(exponent=0.5, hot_rows_first=True)
+    one = EmbeddingTable(name="a", num_embeddings=10, embedding_dim=8, inputs=hot, ranks=(1,))
+    two = replace(one, name="b", num_embeddings=20, pooling=Pooling.MEAN)
+    dense = DenseModel(bottom_mlp=(8,), cross_layers=2)
+    plain, law = Workload(tables=(one,)), "{zipf: 0.5, hot_rows_first: true}"
+    mlp = "top_mlp: [1024, 1024, 512, 256, 1], precision: fp32, optimizer: sgd"
+    assert dump_workload(plain).splitlines() == [
+        "name: workload",
+        "local_batch_size: 4096",
+        "pipeline: sparse_dist",
+        "optimizer: rowwise_adagrad",
+        "output_type: fp32",
+        "index_bytes: 8",
+        f"dense: {{num_dense_features: 13, bottom_mlp: [512, 256, 128], interaction: cat, {mlp}}}",
+        "tables:",
+        f"  - {{name: a, num_embeddings: 10, embedding_dim: 8, inputs: {law}, ranks: [1]}}",
+    ]
+    more = replace(
+        plain, tables=(one, two), dense=dense, gradient_accumulation_steps=2, length_spread=0.25,
+        restore_site=0, comms_backward=DataType.BF16,
+    )  # fmt: skip
+    rest = f"interaction: cat, cross_layers: 2, {mlp}"
+    assert dump_workload(more).splitlines()[6:] == [
+        "gradient_accumulation_steps: 2",
+        "length_spread: 0.25",
+        "restore_site: 0",
+        "comms: {backward: bf16}",
+        f"dense: {{num_dense_features: 13, bottom_mlp: [8], {rest}}}",
+        f"defaults: {{embedding_dim: 8, inputs: {law}}}",
+        "tables:",
+        "  - {name: a, num_embeddings: 10, ranks: [1]}",
+        "  - {name: b, num_embeddings: 20, pooling: mean, ranks: [1]}",
+    ]
 
 
 @pytest.mark.parametrize("name", ["1e-05", "1E+5", "1e5", "7", "0.5"])
