@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from planner.torchrec.solving import Solution
 
 _MODULE_OF = {
-    "TableLocation": "plans",
+    "TableLocation": "plan_conversion",
     "IterationTimePerfModel": "rating",
     "IterationTimePlanner": "planner",
     "Solution": "solving",
     "export_plan": "plan_files",
-    "from_torchrec": "plans",
+    "from_torchrec": "plan_conversion",
     "import_plan": "plan_files",
     "load_torchrec_plan": "plan_files",
     "read_factory": "factory",
     "save_plan": "plan_files",
-    "to_torchrec": "plans",
+    "to_torchrec": "plan_conversion",
 }
 
 __all__ = [
