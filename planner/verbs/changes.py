@@ -159,8 +159,10 @@ def more_nodes(case: Case) -> Scale:
 
 
 def _least_nodes(case: Case) -> int:
-    """Return how many nodes have the memory for what can only be in hosts'."""
-    return ceil(host_bytes_needed(case.workload) / max(1.0, host_bytes_usable(case.topology)))
+    """Return how many full nodes have the memory for what can only be in hosts'."""
+    nodes = case.topology.num_nodes
+    full = case.on(node_size(case.topology) * nodes, nodes).topology
+    return ceil(host_bytes_needed(case.workload) / max(1.0, host_bytes_usable(full)))
 
 
 def _machine(gpus: int, nodes: int) -> Variant:

@@ -144,5 +144,5 @@ def test_more_ranks_bring_their_memory_of_hosts() -> None:
         plan(2)
     lines = str(raised.value).splitlines()
     assert "the host has 230.4 GiB for them (of 256.0 GiB, of which a tenth" in lines[0]
-    assert any(line.startswith("world size 3: a plan that fills ") for line in lines)
+    assert any(line.startswith("world size 3: a plan that fills ") for line in lines), lines
     plan(3)
