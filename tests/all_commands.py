@@ -27,6 +27,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "inspect": ("ids.npz",),
     "torchrec export": ("plan.json",),
     "torchrec import": ("plan.pt", "--workload", "tables.yaml", "--gpus", "2"),
+    "trace-model": ("model:make",),
     "profiles": ("show", "h100-sxm"),
     "schema": ("workload",),
     "doctor": (),

@@ -32,7 +32,7 @@ def plan_all(source: Path, settings: RunSettings) -> Iterator[dict[str, Any]]:
             row: dict[str, Any] = {"configuration": path.stem}
             try:
                 with chdir(source):  # some name files of theirs
-                    config, model = _built(path)
+                    config, model = built(path)
             except Exception as error:  # noqa: BLE001 - whatever theirs raises
                 yield row | {"not_built": _said(error)}
                 continue
@@ -42,7 +42,7 @@ def plan_all(source: Path, settings: RunSettings) -> Iterator[dict[str, Any]]:
             gc.collect()
 
 
-def _built(path: Path) -> tuple[Any, torch.nn.Module]:
+def built(path: Path) -> tuple[Any, torch.nn.Module]:
     """Return a configuration and its model, with the tables' optimizer in the backward."""
     import tzrec.main as theirs
 

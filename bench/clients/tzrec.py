@@ -6,7 +6,7 @@ What it reads data with is closed; so its loader is replaced, and nothing else.
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -113,8 +113,24 @@ def num_negatives(data_config: Any) -> int:  # noqa: ANN401 - theirs
     return int(getattr(getattr(data_config, kind), "num_sample", 0)) if kind else 0
 
 
-def made_batch(data_config: Any, features: Sequence[Any], samples: int, *, seed: int) -> Any:  # noqa: ANN401
-    """Return a batch of random ids, dense values and labels, as its own parser makes it."""
+def _all_alike(samples: int) -> torch.Tensor:
+    return torch.full((samples,), SEQUENCE_LENGTH, dtype=torch.int32)
+
+
+def made_batch(
+    data_config: Any,  # noqa: ANN401 - theirs
+    features: Sequence[Any],
+    samples: int,
+    *,
+    seed: int,
+    lengths: Callable[[int], torch.Tensor] = _all_alike,
+    candidates: int = 0,
+) -> Any:  # noqa: ANN401 - theirs
+    """Return a batch of random ids, dense values and labels, as its own parser makes it.
+
+    Sequences of so many samples have the lengths that are told; with candidates those of
+    candidates have so many ids, each with a label.
+    """
     from tzrec.datasets.data_parser import DataParser
     from tzrec.datasets.utils import BASE_DATA_GROUP
     from tzrec.features.feature import FgMode
@@ -123,24 +139,45 @@ def made_batch(data_config: Any, features: Sequence[Any], samples: int, *, seed:
     columns: dict[str, torch.Tensor] = {}
     for feature in features:
         more = 0 if feature.data_group == BASE_DATA_GROUP else num_negatives(data_config)
-        columns |= _columns(feature, samples + more, drawn)
+        of_candidates = candidates and "cand" in (feature.sequence_name or feature.name)
+        each = torch.full((samples,), candidates, dtype=torch.int32)
+        columns |= _columns(feature, each if of_candidates else lengths(samples + more), drawn)
         feature.fg_mode = FgMode.FG_NONE  # it is made, not generated from raw data
     labels, weights = list(data_config.label_fields), list(data_config.sample_weight_fields)
-    columns |= {label: torch.randint(0, 2, (samples,), generator=drawn) for label in labels}
+    columns |= _labels(labels, samples, drawn, candidates)
     columns |= {weight: torch.rand(samples, generator=drawn) for weight in weights}
     return DataParser(features, labels, sample_weights=weights).to_batch(columns)
 
 
-def _columns(feature: Any, samples: int, drawn: torch.Generator) -> dict[str, torch.Tensor]:  # noqa: ANN401
-    """Return a feature's columns: a value a sample, or a sequence."""
-    name, ids = feature.name, samples * (SEQUENCE_LENGTH if feature.is_sequence else 1)
+def _labels(
+    names: Sequence[str], samples: int, drawn: torch.Generator, candidates: int
+) -> dict[str, torch.Tensor]:
+    """Return labels: one a sample, or one a candidate."""
+    number = samples * (candidates or 1)
+    made = {name: torch.randint(0, 2, (number,), generator=drawn) for name in names}
+    if not candidates:
+        return made
+    each = torch.full((samples,), candidates, dtype=torch.int32)
+    lengths = {f"{name}.lengths": each for name in names}
+    return {f"{name}.values": values for name, values in made.items()} | lengths
+
+
+def _columns(
+    feature: Any,  # noqa: ANN401 - theirs
+    lengths: torch.Tensor,
+    drawn: torch.Generator,
+) -> dict[str, torch.Tensor]:
+    """Return a feature's columns: a value a sample, or a sequence of these lengths."""
+    if not feature.is_sequence:
+        lengths = torch.ones_like(lengths)
+    name, ids = feature.name, int(lengths.sum())
     made = {}
     if feature.is_sparse:
         made["values"] = torch.randint(0, feature.num_embeddings, (ids,), generator=drawn)
     else:
         made["values"] = torch.rand(ids, feature.value_dim, generator=drawn)
     if feature.is_sparse or feature.is_sequence:
-        made["lengths"] = torch.full((samples,), ids // samples, dtype=torch.int32)
+        made["lengths"] = lengths
     if feature.is_sequence and feature.is_sparse and feature.value_dim != 1:
         made["key_lengths"] = torch.ones(ids, dtype=torch.int32)
     if feature.is_sparse and not feature.is_sequence and feature.is_weighted:

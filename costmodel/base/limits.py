@@ -29,6 +29,14 @@ MOST_PARAMETERS = 10**15
 """Parameters of a dense model read off a TorchRec model."""
 MOST_PRODUCTS = 1e18
 """Multiplications of a sample's forward in a dense model read off a TorchRec model."""
+MOST_OPERATORS = 200_000
+"""Operators, or parameters, of a dense model that was read; the largest known has 3,826."""
+MOST_DIMENSIONS = 16
+"""Dimensions of a tensor; torch's kernels take some 25."""
+MOST_OPERANDS = 20_000
+"""Tensors that one operator reads or writes: a concatenation has those of all features."""
+MOST_ELEMENTS = 2.0**50
+"""Elements of a tensor."""
 MOST_FEATURES = 10_000
 """Features that share a table."""
 MOST_LOOKUPS = 1e15

@@ -17,6 +17,8 @@ HEADS = {
     "plan": """What `planner plan` writes, as JSON. These fields are read back; a report's others
 (`step_time_interval_s`, `ranks`, `breakdown`, ...) stand beside them and are ignored. The workload
 that the plan is for is inside, so that the file stands alone.""",
+    "dense": """What `planner trace-model -o FILE` writes, as JSON: the operators of a model's dense
+part in a step, with sizes that hold for any batch. No torch is needed to read it.""",
     "profile": """A kind of machine, as YAML: what `--hardware` takes, `planner calibrate`
 writes and `planner profiles show` prints. A number may stand alone, or with who says so:
 `{value: 3000 GB/s, source: "datasheet"}`.""",

@@ -32,6 +32,7 @@ GENERATED = {
     "reference/commands.md": commands.page,
     "reference/workload.md": lambda: schemas.page("workload"),
     "reference/plan.md": lambda: schemas.page("plan"),
+    "reference/dense.md": lambda: schemas.page("dense"),
     "reference/profile.md": lambda: schemas.page("profile"),
     "reference/torchrec-settings.md": torchrec_settings.page,
 }
@@ -39,6 +40,7 @@ MADE_FROM = {
     "planner/cli/__init__.py": "reference/commands.md",
     "planner/files/workload_schema.py": "reference/workload.md",
     "planner/files/plan_schema.py": "reference/plan.md",
+    "planner/files/dense_schema.py": "reference/dense.md",
     "planner/files/profile_schema.py": "reference/profile.md",
     "planner/torchrec/setting_treatments.py": "reference/torchrec-settings.md",
 }

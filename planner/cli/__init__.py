@@ -39,13 +39,14 @@ _COMMANDS = (
     "estimate",
     "inspect",
     "torchrec",
+    "trace-model",
     "profiles",
     "schema",
     "doctor",
     "completion",
     "demo",
 )
-"""Each is the object ``command`` of a module named ``<name>_command``."""
+"""Each is the object ``command`` of a module named ``<name>_command``, its hyphens underscores."""
 _LEAST_MEMORY = 256 * 2**20
 """Bytes of address space: with less OpenBLAS, which numpy and scipy load, may try for memory for
 ever, and hears no signal. A plan for a small model takes 200 MB, an inspection 250."""
@@ -68,7 +69,8 @@ class LazyGroup(click.Group):
         del ctx
         if cmd_name not in _COMMANDS:
             return None
-        found: click.Command = import_module(f"planner.cli.{cmd_name}_command").command
+        module = f"{cmd_name.replace('-', '_')}_command"
+        found: click.Command = import_module(f"planner.cli.{module}").command
         return found
 
 

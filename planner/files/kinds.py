@@ -14,6 +14,7 @@ class FileKind(Enum):
     PLAN = "plan file"
     PROFILE = "hardware profile"
     WORKLOAD = "workload file"
+    DENSE = "file of a dense model's operators"
     SWEEP = "sweep's own file"
     REPORT = "report that `--json` prints"
 
@@ -21,6 +22,7 @@ class FileKind(Enum):
 _KEYS: Sequence[tuple[FileKind, Mapping[str, type]]] = (
     (FileKind.PLAN, {"tables": list, "workload": object}),
     (FileKind.PROFILE, {"gpu": dict, "intra_node": dict}),
+    (FileKind.DENSE, {"operators": list, "recorded": dict}),
     (FileKind.SWEEP, {"schema_version": int, "points": list}),
     (FileKind.REPORT, {"schema_version": int, "workload_name": str}),
     (FileKind.REPORT, {"schema_version": int, "profile": dict}),
@@ -36,6 +38,7 @@ _TAKEN_BY = {
     FileKind.PROFILE: "hardware profiles are for `--hardware`",
     FileKind.WORKLOAD: "`planner plan`, `compare` and `sweep` take workload files; `plan` writes "
     "plan files",
+    FileKind.DENSE: "`planner trace-model` writes it; `planner plan` takes workload files",
     FileKind.SWEEP: "the plan files of its points are beside it; `planner sweep -o` takes their "
     "folder",
     FileKind.REPORT: "that is for other programs; `planner plan -o FILE` writes a plan file, and "

@@ -26,6 +26,9 @@ SCHEMAS: Mapping[str, FileFormat] = {
         title="Workload file", model="planner.files.workload_schema:WorkloadFile"
     ),
     "plan": FileFormat(title="Plan file", model="planner.files.plan_schema:WholePlanFile"),
+    "dense": FileFormat(
+        title="Dense model's operators", model="planner.files.dense_schema:DenseFile"
+    ),
     "profile": FileFormat(
         title="Hardware profile", model="planner.files.profile_schema:ProfileFile"
     ),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from planner.environment.extras import require_torchrec
 
 if TYPE_CHECKING:
-    from planner.torchrec.factory import read_factory
+    from planner.torchrec.factory import read_factory, read_factory_operators
     from planner.torchrec.plan_conversion import TableLocation, from_torchrec, to_torchrec
     from planner.torchrec.plan_files import (
         export_plan,
@@ -34,6 +34,7 @@ _MODULE_OF = {
     "import_plan": "plan_files",
     "load_torchrec_plan": "plan_files",
     "read_factory": "factory",
+    "read_factory_operators": "factory",
     "save_plan": "plan_files",
     "to_torchrec": "plan_conversion",
 }
@@ -48,6 +49,7 @@ __all__ = [
     "import_plan",
     "load_torchrec_plan",
     "read_factory",
+    "read_factory_operators",
     "require_torchrec",
     "save_plan",
     "to_torchrec",

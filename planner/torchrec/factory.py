@@ -18,6 +18,8 @@ from torchrec.distributed.sharding_plan import get_default_sharders
 
 from costmodel.base.errors import InputError, Problem
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
+from costmodel.operators.operator_list import OperatorList, Size
+from planner.operators.reading import read_operators
 from planner.torchrec.dense_reading import dense_messages
 from planner.torchrec.dense_training import DenseTraining, OptimizerGiven, PrecisionGiven
 from planner.torchrec.exchange import DEVICE, placed
@@ -53,11 +55,7 @@ def read_factory(
         cannot be planned.
 
     """
-    batch = local_batch_size or BATCH_SIZE
-    with redirect_stdout(sys.stderr):  # what the user's code prints is not the command's output
-        model = _factory_model(spec, _factory(spec))
-    if not isinstance(model, nn.Module):
-        raise _refused(spec, f"it returns a {type(model).__name__}, not a torch.nn.Module")
+    batch, model = local_batch_size or BATCH_SIZE, _model(spec)
     try:
         training = DenseTraining.told(dense_optimizer, precision)
         reading = ModelReading(
@@ -84,6 +82,35 @@ def read_factory(
     if read.others:
         places["left_out"] = [each.fqn for each in read.others]
     return workload, places
+
+
+def read_factory_operators(spec: str, batches: str | None = None) -> OperatorList[Size]:
+    """Return the operators of the dense part of the model that ``module:function`` returns.
+
+    ``batches`` is another such function, which returns batches for ``read_operators``.
+
+    Raises
+    ------
+    InputError
+        As ``read_factory``.
+    ReadingError
+        The model cannot be run, or what it runs depends on the data.
+
+    """
+    with redirect_stdout(sys.stderr):  # as above
+        model = _model(spec)
+        given = None if batches is None else _factory_model(batches, _factory(batches))
+        if given is not None and not isinstance(given, list):
+            raise _refused(batches or "", f"it returns a {type(given).__name__}, not a list")
+        return read_operators(model, given, name=spec)
+
+
+def _model(spec: str) -> nn.Module:
+    with redirect_stdout(sys.stderr):  # what the user's code prints is not the command's output
+        model = _factory_model(spec, _factory(spec))
+    if not isinstance(model, nn.Module):
+        raise _refused(spec, f"it returns a {type(model).__name__}, not a torch.nn.Module")
+    return model
 
 
 def _allowed(model: ModelTables) -> Iterator[EmbeddingTable]:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from math import prod
 
 from costmodel.base.units import Bytes
+from costmodel.kernels.operators import Product
 from planner.traces.predict.operator_trace import TraceOp
 from planner.traces.predict.tensor_layout import num_runs
 
@@ -28,26 +29,6 @@ class OpFamily(StrEnum):
     LOSS = "loss"
     OPTIMIZER = "optimizer"
     UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Product:
-    """``count`` independent products C[m, n] = A[m, k] B[k, n]."""
-
-    count: int
-    m: int
-    n: int
-    k: int
-
-    @property
-    def flop(self) -> float:
-        """Return multiplications and additions together."""
-        return 2.0 * self.count * self.m * self.n * self.k
-
-    @property
-    def num_elements(self) -> int:
-        """Return the elements of A, B and C together."""
-        return self.count * (self.m * self.k + self.k * self.n + self.m * self.n)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,12 +6,10 @@ from typing import Protocol
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Bound, Estimate, Gpu, HardwareProfile, Source
 from costmodel.domain.workload import DataType
-from costmodel.kernels.gemm import gemm_estimate
-from costmodel.kernels.pointwise import batched_product_time, concat_time, pointwise_time
+from costmodel.kernels.operators import products_estimate
+from costmodel.kernels.pointwise import concat_time, pointwise_time
 from planner.traces.predict.calls import KernelCall, OpFamily
 
-LARGE_PRODUCT = 128
-"""Batched products with a side up to this pad to small tiles (``batched_product_time``)."""
 _TYPES: Mapping[str, DataType] = {
     "float": DataType.FP32,
     "c10::Half": DataType.FP16,
@@ -42,17 +40,7 @@ def _products(call: KernelCall, gpu: Gpu) -> Estimate | None:
     data_type = _TYPES.get(call.element_type)
     if call.product is None or data_type is None or not gpu.gemm:
         return None
-    product = call.product
-    if product.count == 1:
-        return gemm_estimate(product.m, product.n, product.k, data_type, gpu)
-    if max(product.m, product.n) <= LARGE_PRODUCT:
-        seconds = batched_product_time(
-            product.count, product.m, product.n, product.k, data_type, gpu
-        )
-    else:
-        rows = product.count * product.m
-        seconds = gemm_estimate(rows, product.n, product.k, data_type, gpu).seconds
-    return Estimate(seconds=seconds, bound_by=Bound.ARITHMETIC, source=Source.FITTED)
+    return products_estimate(call.product, data_type, gpu)
 
 
 def _streamed(call: KernelCall, gpu: Gpu) -> Estimate | None:

@@ -1,0 +1,1 @@
+"""Reads the dense parts of models that others wrote, beside what torch counts."""

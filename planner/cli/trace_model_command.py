@@ -1,0 +1,103 @@
+"""``planner trace-model``."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from costmodel.base.limits import MOST_IDS, MOST_SAMPLES
+from costmodel.domain.workload import DataType
+from planner.cli.pages import check_stdout
+from planner.cli.shared_options import SAMPLES, output_options
+from planner.cli.values import HARDWARE, WRITTEN
+from planner.show.output import Output
+
+if TYPE_CHECKING:
+    from costmodel.operators.operator_list import BatchSize, OperatorList, Size
+
+_LONGEST = click.IntRange(min=1, max=int(MOST_IDS))
+_ARITHMETIC = {"fp32", "tf32", "fp16", "bf16"}
+_IDS = click.IntRange(min=0, max=1000 * MOST_SAMPLES)
+
+
+@click.command("trace-model")
+@click.argument("factory", metavar="MODULE:FUNCTION")
+@click.option(
+    "-o", "--output", "target", metavar="FILE", type=WRITTEN, help="Write the operators as JSON."
+)
+@click.option(
+    "--batches",
+    "batches",
+    metavar="MODULE:FUNCTION",
+    help="A function that returns a list of batches, as the model's forward takes them (a tuple "
+    "is its arguments): one of 16 samples or more, or several of different sizes. Without it they "
+    "are made up, where forward takes sparse features, dense numbers and labels.",
+)
+@click.option("--batch-size", type=SAMPLES, help="Samples of a rank's batch [default: 512].")
+@click.option(
+    "--longest", type=_LONGEST, help="Ids of the longest sequence, where there are sequences."
+)
+@click.option("--ids", type=_IDS, help="Ids of all sequences in a rank's batch.")
+@click.option(
+    "--hardware", metavar="NAME|FILE", type=HARDWARE, help="Say what it takes on this machine."
+)
+@click.option(
+    "--precision",
+    type=click.Choice([each.value for each in DataType if each.value in _ARITHMETIC]),
+    default=DataType.FP32.value,
+    show_default=True,
+    help="Arithmetic of products of FP32, with --hardware.",
+)
+@output_options
+def command(
+    factory: str,
+    *,
+    target: str | None,
+    batches: str | None,
+    hardware: str | None,
+    precision: str,
+    output: Output,
+    **asked: int | None,
+) -> None:
+    """Read the dense part of the model that a function returns: its operators, FLOP and bytes.
+
+    The model runs a few times on the CPU, with small batches and without its tables, and stays as
+    it is; the meta device will do. What FILE holds is true for any batch. Needs torchrec.
+    """
+    from planner.files.dense import save_operators
+    from planner.files.disk import check_writable
+    from planner.files.profiles import load_profile
+    from planner.operators.operators_text import OnMachine, operators_summary, operators_text
+    from planner.torchrec import read_factory_operators
+
+    check_stdout({"`--output`": target, "`--json`": "-" if output.json else None})
+    if target is not None:
+        check_writable(target)
+    operators = read_factory_operators(factory, batches)
+    batch = _batch(operators, **asked)
+    machine = None if hardware is None else OnMachine(load_profile(hardware), DataType(precision))
+    if output.json:
+        output.data(operators_summary(operators, batch, machine))
+    elif target != "-":
+        output.lines(lambda width: operators_text(operators, batch, machine, width))
+    if target is not None:
+        save_operators(operators, target)
+    if target not in {None, "-"}:
+        output.remark(f"\nWrote {target}")
+
+
+def _batch(
+    operators: "OperatorList[Size]",
+    batch_size: int | None,
+    longest: int | None,
+    ids: int | None,
+) -> "BatchSize":
+    """Return the batch that is asked for; what is not, like that which the model ran with."""
+    from torchrec.distributed.planner.constants import BATCH_SIZE
+
+    from costmodel.operators.operator_list import BatchSize
+
+    recorded, samples = operators.recorded, batch_size or BATCH_SIZE
+    each = recorded.ids / max(1, recorded.samples)
+    return BatchSize(
+        samples, longest or recorded.longest, round(each * samples) if ids is None else ids
+    )

@@ -1,0 +1,146 @@
+"""What a model's forward is called with: batches that a script gives, and cuts of them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeAlias
+
+import torch
+from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor, KeyedTensor
+
+from planner.operators.refusals import refused
+
+GivenBatch: TypeAlias = Any
+"""What forward is called with: a tuple of its arguments, or the only one."""
+LEAST_SIZES = 3
+"""Different numbers of samples: two tell how sizes depend on them, and one checks."""
+_SHARES = (1.0, 0.85, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.45)
+"""The shares of a given batch that its cuts have; the last one checks."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchArguments:
+    """What one call of forward takes."""
+
+    arguments: tuple[Any, ...]
+    samples: int
+
+    @classmethod
+    def of(cls, batch: GivenBatch) -> "BatchArguments":
+        """Return a batch that was given."""
+        arguments = batch if type(batch) is tuple else (batch,)
+        return cls(arguments, _samples(batch))
+
+    def on(self, device: str) -> "BatchArguments":
+        """Return it on a device."""
+        moved = _mapped(self.arguments, lambda each: each.to(device))
+        return BatchArguments(moved, self.samples)
+
+    def cut(self, samples: int) -> "BatchArguments":
+        """Return its first samples."""
+        return BatchArguments(_mapped(self.arguments, _Cut(self.samples, samples)), samples)
+
+
+def leaves(value: object) -> Iterator[torch.Tensor]:
+    """Yield the floating tensors of what a model returns."""
+    found: list[torch.Tensor] = []
+
+    def keep(each: Any) -> Any:  # noqa: ANN401 - a tensor or one of TorchRec's
+        tensor = each if isinstance(each, torch.Tensor) else each.values()
+        if tensor.is_floating_point():
+            found.append(tensor)
+        return each
+
+    _mapped(value, keep)
+    yield from found
+
+
+def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - of any form
+    """Return a structure with a function of its tensors, TorchRec's kinds of them among these."""
+    if isinstance(value, torch.Tensor | KeyedJaggedTensor | KeyedTensor | JaggedTensor):
+        return function(value)
+    if isinstance(value, Mapping):
+        return {key: _mapped(each, function) for key, each in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_mapped(each, function) for each in value))
+    if isinstance(value, tuple | list):
+        return type(value)(_mapped(each, function) for each in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        own = {each.name: getattr(value, each.name) for each in fields(value) if each.init}
+        return replace(value, **_mapped(own, function))
+    return value
+
+
+def _samples(batch: GivenBatch) -> int:
+    """Return the samples of a batch: those of its jagged features, else its first tensor's rows."""
+    found: list[Any] = []
+
+    def keep(each: Any) -> Any:  # noqa: ANN401 - as above
+        found.append(each)
+        return each
+
+    _mapped(batch, keep)
+    keyed = next((each for each in found if isinstance(each, KeyedJaggedTensor)), None)
+    if keyed is not None:
+        return int(keyed.stride())
+    tensors = (each.values() if isinstance(each, KeyedTensor) else each for each in found)
+    rows = (len(each) for each in tensors if isinstance(each, torch.Tensor) and each.dim())
+    return next(rows, 0)
+
+
+class _Cut:
+    """Takes the first samples of tensors that have as many rows as a batch has samples."""
+
+    def __init__(self, of: int, samples: int) -> None:
+        self.of, self.samples = of, samples
+
+    def __call__(self, value: Any) -> Any:  # noqa: ANN401 - a tensor or one of TorchRec's
+        if isinstance(value, KeyedJaggedTensor):
+            return self._keyed(value) if value.stride() == self.of else value
+        if isinstance(value, KeyedTensor):
+            values = self(value.values())
+            return KeyedTensor(value.keys(), value.length_per_key(), values)
+        if isinstance(value, JaggedTensor):
+            return self._jagged(value)
+        return value[: self.samples] if value.dim() and len(value) == self.of else value
+
+    def _keyed(self, value: KeyedJaggedTensor) -> KeyedJaggedTensor:
+        parts = {key: self._jagged(each) for key, each in value.to_dict().items()}
+        return KeyedJaggedTensor.from_jt_dict(parts)
+
+    def _jagged(self, value: JaggedTensor) -> JaggedTensor:
+        if len(value.lengths()) != self.of:
+            return value
+        lengths = value.lengths()[: self.samples]
+        end, weights = int(lengths.sum()), value.weights_or_none()
+        return JaggedTensor(
+            values=value.values()[:end],
+            lengths=lengths,
+            weights=None if weights is None else weights[:end],
+        )
+
+
+def given_batches(batches: Sequence[GivenBatch]) -> list[BatchArguments]:
+    """Return the batches to run a model with; the last one is to check.
+
+    They are those given, if they have enough different numbers of samples, or else cuts of the
+    largest, that of all its samples too: jagged tensors keep what was worked out of them before.
+
+    Raises
+    ------
+    ReadingError
+        There is none, or it has too few samples to see how sizes depend on them.
+
+    """
+    given = list(map(BatchArguments.of, batches))
+    if len({each.samples for each in given}) >= LEAST_SIZES:
+        return given
+    largest = max(given, key=lambda each: each.samples, default=None)
+    counts: Sequence[int] = ()
+    if largest is not None:
+        counts = [max(2, round(share * largest.samples)) for share in _SHARES]
+    if largest is None or len(set(counts)) < LEAST_SIZES:
+        raise refused(
+            "the sample batches have too few samples to see how sizes depend on them",
+            "give one of 16 or more, or several of different numbers of samples",
+        )
+    return [largest.cut(each) for each in counts]

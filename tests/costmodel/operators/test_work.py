@@ -1,0 +1,161 @@
+from collections.abc import Sequence
+
+import pytest
+
+from costmodel.operators.operator_list import (
+    BatchSize,
+    DenseOperator,
+    ElementType,
+    OperatorList,
+    OperatorTensor,
+    Pass,
+)
+from costmodel.operators.work import (
+    Moved,
+    OperatorFamily,
+    check_form,
+    family_of,
+    flop,
+    kept_bytes,
+    moved,
+    work_of,
+)
+
+Shape = tuple[int, ...]
+
+
+def tensor(sizes: Shape, storage: int, data_type: str = "float32") -> OperatorTensor[int]:
+    return OperatorTensor(sizes=sizes, data_type=ElementType(data_type), storage=storage)
+
+
+def operator(
+    name: str, inputs: Sequence[Shape], *outputs: Shape, transposed: bool = False
+) -> DenseOperator[int]:
+    return DenseOperator(
+        name=f"aten::{name}",
+        direction=Pass.BACKWARD if "backward" in name else Pass.FORWARD,
+        inputs=tuple(tensor(sizes, i) for i, sizes in enumerate(inputs)),
+        outputs=tuple(tensor(sizes, 100 + i) for i, sizes in enumerate(outputs)),
+        transposed=transposed,
+    )
+
+
+QUERY, KEY, VALUE, RESULT = (2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 4), (2, 3, 5, 4)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (operator("mm", [(4, 5), (5, 6)], (4, 6)), 2 * 4 * 5 * 6),
+        (operator("addmm", [(6,), (4, 5), (5, 6)], (4, 6)), 2 * 4 * 5 * 6),
+        (operator("bmm", [(3, 4, 5), (3, 5, 6)], (3, 4, 6)), 2 * 3 * 4 * 5 * 6),
+        (operator("_scaled_mm", [(4, 5), (5, 6), (), ()], (4, 6)), 2 * 4 * 5 * 6),
+        # 2 x 3 heads, 5 queries, 7 keys, widths 8 and 4
+        (
+            operator("_scaled_dot_product_flash_attention", [QUERY, KEY, VALUE], RESULT),
+            2 * 2 * 3 * 5 * 7 * (8 + 4),
+        ),
+        (
+            operator(
+                "_scaled_dot_product_flash_attention_backward",
+                [RESULT, QUERY, KEY, VALUE], QUERY, KEY, VALUE,
+            ),
+            2 * 2 * 3 * 5 * 7 * (3 * 8 + 2 * 4),
+        ),
+        # 2 samples, 3 to 4 channels, 9 places, a filter of 5
+        (operator("convolution", [(2, 3, 9), (4, 3, 5)], (2, 4, 9)), 2 * 2 * 4 * 3 * 5 * 9),
+        (
+            operator("convolution", [(2, 4, 6), (4, 3, 5)], (2, 3, 9), transposed=True),
+            2 * 2 * 4 * 3 * 5 * 6,
+        ),
+        (
+            operator(
+                "convolution_backward", [(2, 4, 9), (2, 3, 9), (4, 3, 5)], (2, 3, 9), (4, 3, 5)
+            ),
+            2 * (2 * 2 * 4 * 3 * 5 * 9),
+        ),
+        (operator("convolution_backward", [(2, 4, 9), (2, 3, 9), (4, 3, 5)], (4, 3, 5)), 2160),
+        (operator("add", [(4, 5), (4, 5)], (4, 5)), 0),
+    ],
+)  # fmt: skip
+def test_flop_by_hand(given: DenseOperator[int], expected: float) -> None:
+    assert flop(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "read", "written"),
+    [
+        (operator("add", [(4, 5), (5,)], (4, 5)), 80 + 20, 80),
+        (operator("zeros", [], (4, 5)), 0, 80),
+        (operator("fill_", [(4, 5)], (4, 5)), 0, 80),
+        (operator("copy_", [(4, 5), (5,)], (4, 5)), 20, 80),
+        # two rows of a thousand, and their indices
+        (operator("index_select", [(1000, 5), (2,)], (2, 5)), 40 + 8, 40),
+        # two rows of a thousand change in place
+        (operator("index_add_", [(1000, 5), (2,), (2, 5)], (1000, 5)), 40 + 8 + 40, 40),
+    ],
+)
+def test_bytes_by_hand(given: DenseOperator[int], read: float, written: float) -> None:
+    assert moved(given) == Moved(read, written)
+
+
+def test_a_tensor_given_twice_is_read_once() -> None:
+    twice = tensor((4, 5), 0)
+    squared = DenseOperator(
+        name="aten::mul", direction=Pass.FORWARD, inputs=(twice, twice),
+        outputs=(tensor((4, 5), 1),),
+    )  # fmt: skip
+    assert moved(squared).read == 80
+
+
+def test_what_is_not_known_is_elementwise() -> None:
+    assert family_of("mine::fused") is OperatorFamily.ELEMENTWISE
+
+
+def listed(*operators: DenseOperator[int]) -> OperatorList[int]:
+    return OperatorList(operators=operators, recorded=BatchSize(1))
+
+
+def test_activations_are_what_the_backward_reads_of_the_forward() -> None:
+    parameter, inputs = tensor((5, 6), -1), tensor((4, 5), -2)
+    made, unused = tensor((4, 6), 0), tensor((4, 6), 1)
+    gradient = tensor((4, 6), 2)
+    forward = DenseOperator(
+        name="aten::mm", direction=Pass.FORWARD, inputs=(inputs, parameter), outputs=(made,)
+    )
+    activated = DenseOperator(
+        name="aten::relu", direction=Pass.FORWARD, inputs=(made,), outputs=(unused,)
+    )
+    backward = DenseOperator(
+        name="aten::mm", direction=Pass.BACKWARD, inputs=(gradient, parameter, inputs, made),
+        outputs=(gradient,),
+    )  # fmt: skip
+    assert kept_bytes(listed(forward, activated, backward)) == 4 * 6 * 4
+
+
+def test_a_list_is_the_sum_of_its_operators() -> None:
+    forward = operator("mm", [(4, 5), (5, 6)], (4, 6))
+    backward = operator("convolution_backward", [(2, 4, 9), (2, 3, 9), (4, 3, 5)], (4, 3, 5))
+    work = work_of(listed(forward, forward, backward))
+    assert (work.forward_flop, work.backward_flop, work.flop) == (480, 2160, 2640)
+    assert work.moved == 2 * sum(moved(forward)) + sum(moved(backward))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        operator("mm", [(4, 5)], (4, 6)),
+        operator("mm", [(4, 5), (5,)], (4, 6)),
+        operator("mm", [(4, 5), (5, 6)]),
+        operator("_scaled_dot_product_flash_attention", [QUERY, KEY], RESULT),
+        operator("_scaled_dot_product_flash_attention_backward", [QUERY, KEY, VALUE], QUERY),
+        operator("convolution_backward", [(2, 3, 9), (4, 3, 5)], (4, 3, 5)),
+    ],
+)
+def test_a_product_without_its_factors_is_refused(given: DenseOperator[int]) -> None:
+    with pytest.raises(ValueError, match=f"`{given.name}` needs an output and"):
+        check_form(given)
+
+
+def test_other_operators_may_have_any_form() -> None:
+    check_form(operator("mine", []))

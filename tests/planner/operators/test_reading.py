@@ -1,0 +1,285 @@
+"""Models read from small runs, beside what torch counts in another, larger one."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torchrec", reason="torchrec is not installed")
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+from torchrec.datasets.utils import Batch
+from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
+
+from bench.dense_reading.models import TORCHREC
+from bench.dense_reading.reading import ATTENTION
+from costmodel.operators.operator_list import BatchSize, Pass
+from costmodel.operators.work import OperatorFamily, family_of, work_of
+from planner.operators import stand_ins
+from planner.operators.made_batches import made_batches
+from planner.operators.reading import read_operators
+from planner.operators.recording import record
+from planner.operators.refusals import ReadingError
+from planner.operators.stand_ins import dense_copy
+
+META, WIDTH, NUM_DENSE = torch.device("meta"), 16, 13
+LARGE = BatchSize(200, 37, 2000)
+
+
+def bags(*names: str) -> EmbeddingBagCollection:
+    tables = [
+        EmbeddingBagConfig(name=each, num_embeddings=99, embedding_dim=WIDTH, feature_names=[each])
+        for each in names or ("a", "b")
+    ]
+    return EmbeddingBagCollection(tables=tables, device=META)
+
+
+def histories() -> EmbeddingCollection:
+    config = EmbeddingConfig(
+        name="item", num_embeddings=99, embedding_dim=WIDTH, feature_names=["seen", "bought"]
+    )
+    return EmbeddingCollection(tables=[config], device=META)
+
+
+class Transformer(nn.Module):
+    """Attention over padded histories, a filter, and a product over ids that are not padded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items = histories()
+        self.attention = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+        self.filter = nn.Conv1d(WIDTH, 8, 3, padding=1)
+        self.scores = nn.Linear(WIDTH, 1)
+
+    def forward(self, sparse: KeyedJaggedTensor) -> torch.Tensor:
+        embedded = self.items(sparse)
+        seen = embedded["seen"]
+        padded = seen.to_padded_dense(int(seen.lengths().max()))
+        attended, _ = self.attention(padded, padded, padded, need_weights=False)
+        scores = self.scores(embedded["bought"].values())
+        return self.filter(attended.transpose(1, 2)).mean() + scores.mean()
+
+
+class Plain(nn.Module):
+    """Pooled features and dense numbers, and what is told of it."""
+
+    def __init__(self, tables: nn.Module | None = None) -> None:
+        super().__init__()
+        self.tables = tables or bags()
+        self.first = nn.Linear(NUM_DENSE + 2 * WIDTH, 8)
+        self.unused = nn.Linear(3, 5)
+
+    def forward(self, dense: torch.Tensor, sparse: KeyedJaggedTensor) -> torch.Tensor:
+        joined = torch.cat([dense, self.tables(sparse).values()], dim=1)
+        out: torch.Tensor = self.first(joined).relu()
+        return out
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "Transformer": Transformer,
+    "Plain": Plain,
+    **{name: make for name, make in TORCHREC.items() if not name.startswith("24")},
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_larger_batch_has_the_operators_flop_and_activations_that_are_read(name: str) -> None:
+    model = MODELS[name]()
+    found = read_operators(model)
+    copy = dense_copy(model)
+    (large,) = made_batches(model, copy, [LARGE])
+    with FlopCounterMode(display=False, custom_mapping=ATTENTION) as counter:
+        record(copy, large)
+    run = record(copy, large)
+    sized = found.at(run.size)
+    assert work_of(sized).flop == counter.get_total_flops() > 0
+    assert found.unexplained == ()
+    assert [each.name for each in sized.operators] == [each.name for each in run.operators]
+    for read, ran in zip(sized.operators, run.operators, strict=True):
+        assert [each.sizes for each in read.inputs] == [each.sizes for each in ran.inputs]
+        assert [each.sizes for each in read.outputs] == [each.sizes for each in ran.outputs]
+
+
+def test_activations_are_what_autograd_saves() -> None:
+    model = TORCHREC["DLRM"]()
+    copy = dense_copy(model)
+    (large,) = made_batches(model, copy, [LARGE])
+    saved: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        saved[storage.data_ptr()] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda each: each):
+        run = record(copy, large)
+    given = {each.untyped_storage().data_ptr() for each in copy.module.parameters()}
+    given |= {each.untyped_storage().data_ptr() for each in copy.module.buffers()}
+    dense = large.arguments[0].dense_features.untyped_storage().data_ptr()
+    kept = sum(each.nbytes() for at, each in saved.items() if at not in given | {dense})
+    read = work_of(read_operators(model).at(run.size)).kept
+    # the indices of the triangle and the labels are saved, too, and given with the batch
+    assert read == pytest.approx(kept, rel=0.01)
+
+
+def test_the_model_stays_as_it_is() -> None:
+    model = Plain()
+    before = {name: id(each) for name, each in model.named_parameters()}
+    state = torch.random.get_rng_state()
+    read_operators(model)
+    assert {name: id(each) for name, each in model.named_parameters()} == before
+    assert isinstance(model.tables, EmbeddingBagCollection)
+    assert model.first.weight.grad is None
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_gradients_are_marked_where_they_appear() -> None:
+    found = read_operators(Plain())
+    names = [each.name for each in found.parameters]
+    assert names == ["first.weight", "first.bias", "unused.weight", "unused.bias"]
+    assert [each.trained for each in found.parameters] == [True, True, False, False]
+    marked = {names[place]: each.name for each in found.operators for place in each.parameters}
+    assert marked == {"first.weight": "aten::sum", "first.bias": "aten::sum"}
+    assert found.num_parameters == (NUM_DENSE + 2 * WIDTH) * 8 + 8 + 3 * 5 + 5
+    (given,) = found.embeddings
+    assert (given.name, given.tensor.sizes[1].constant) == ("tables", 2 * WIDTH)
+    readers = [each.name for each in found.operators if each.reads == (0,)]
+    assert readers == ["aten::cat"]
+    (last,) = (each for each in found.operators if each.embeddings)
+    assert last.direction is Pass.BACKWARD
+
+
+def test_what_was_assumed_is_said() -> None:
+    said = " ".join(read_operators(Plain().eval()).assumed)
+    for part in (
+        "autocast around forward is not seen",
+        "made up",
+        "sum of its outputs",
+        "evaluation mode",
+    ):
+        assert part in said
+    assert "evaluation" not in " ".join(read_operators(Plain()).assumed)
+
+
+class OnData(nn.Module):
+    """Runs one layer more where the batch's numbers say so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = bags()
+        self.layer = nn.Linear(2 * WIDTH, 2 * WIDTH)
+
+    def forward(self, sparse: KeyedJaggedTensor) -> torch.Tensor:
+        out: torch.Tensor = self.layer(self.tables(sparse).values())
+        if sparse.stride() > 30:
+            out = self.layer(out)  # the line that is named
+        return out
+
+
+def test_a_model_that_runs_by_its_data_is_refused_with_the_line() -> None:
+    with pytest.raises(ReadingError, match="the operators differ at") as caught:
+        read_operators(OnData())
+    lines = [
+        number
+        for number, line in enumerate(Path(__file__).read_text("utf-8").splitlines(), 1)
+        if line.endswith("# the line that is named")
+    ]
+    assert f"{__file__}:{lines[0]}" in str(caught.value)
+
+
+class Tensors(nn.Module):
+    """Takes what nobody could make up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(1000, WIDTH)
+        self.layer = nn.Linear(WIDTH, 1)
+
+    def forward(self, ids: dict[str, torch.Tensor]) -> torch.Tensor:
+        out: torch.Tensor = self.layer(self.table(ids["item"]))
+        return out
+
+
+def test_what_cannot_be_made_up_is_asked_for() -> None:
+    with pytest.raises(ReadingError, match=r"its forward takes `ids` \(dict") as caught:
+        read_operators(Tensors())
+    assert "--batches" in (caught.value.hint or "")
+
+
+def test_a_given_batch_is_cut() -> None:
+    batch = {"item": torch.randint(0, 1000, (64,))}
+    found = read_operators(Tensors(), [batch])
+    assert found.recorded == BatchSize(64)
+    assert work_of(found.at(BatchSize(1000))).forward_flop == 2 * 1000 * WIDTH
+    # as it is in no table that is planned, its rows are read and trained with the rest
+    assert found.parameters[0].name == "table.weight"
+    planned = read_operators(Tensors(), [batch], tables=["table"])
+    assert [each.name for each in planned.embeddings] == ["table"]
+    assert planned.num_parameters == WIDTH + 1
+
+
+@pytest.mark.parametrize("given", [[], [{"item": torch.zeros(2, dtype=torch.int64)}]])
+def test_too_few_samples_are_refused(given: list[object]) -> None:
+    with pytest.raises(ReadingError, match="too few samples"):
+        read_operators(Tensors(), given)
+
+
+def test_an_error_of_the_model_says_where() -> None:
+    with pytest.raises(ReadingError, match=r"it raised KeyError: 'item' \(.*test_reading.py:\d+\)"):
+        read_operators(Tensors(), [{"other": torch.zeros(64, dtype=torch.int64)}])
+
+
+class Detached(Plain):
+    """Gives nothing to train by."""
+
+    def forward(self, dense: torch.Tensor, sparse: KeyedJaggedTensor) -> torch.Tensor:
+        return super().forward(dense, sparse).detach()
+
+
+def test_a_model_without_a_gradient_is_refused() -> None:
+    with pytest.raises(ReadingError, match="nothing that has a gradient"):
+        read_operators(Detached())
+
+
+def test_a_model_too_large_for_memory_runs_without_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = read_operators(Plain())
+    monkeypatch.setattr(stand_ins, "MOST_REAL_ELEMENTS", 10)
+    without = read_operators(Plain())
+    assert without.operators == real.operators
+    assert "ran without data" in " ".join(without.assumed)
+    with pytest.raises(ReadingError, match="it raised") as caught:
+        read_operators(Transformer())
+    assert "without data it cannot run `aten::_local_scalar_dense`" in (caught.value.hint or "")
+
+
+def test_a_batch_of_torchrec_is_made_up() -> None:
+    model = TORCHREC["DLRM"]()
+    (batch,) = made_batches(model, dense_copy(model), [BatchSize(8)])
+    (given,) = batch.arguments
+    assert isinstance(given, Batch)
+    assert given.dense_features.shape == (8, NUM_DENSE)
+
+
+def test_attention_is_counted_as_such() -> None:
+    sized = read_operators(Transformer()).at(BatchSize(8, 10, 100))
+    kinds = {family_of(each.name) for each in sized.operators}
+    assert {OperatorFamily.ATTENTION, OperatorFamily.CONVOLUTION} <= kinds
+    assert any(each.direction is Pass.BACKWARD for each in sized.operators)
+
+
+def test_a_stand_in_gives_what_its_module_gives() -> None:
+    real = EmbeddingBagCollection(
+        tables=bags("a", "b").embedding_bag_configs(), device=torch.device("cpu")
+    )
+    model = Plain(real)
+    copy = dense_copy(model)
+    (batch,) = made_batches(model, copy, [BatchSize(8)])
+    made, expected = copy.module.tables(batch.arguments[1]), real(batch.arguments[1])
+    assert isinstance(made, KeyedTensor)
+    assert made.keys() == expected.keys()
+    assert made.length_per_key() == expected.length_per_key()
+    assert made.values().shape == expected.values().shape
