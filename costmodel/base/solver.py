@@ -8,6 +8,9 @@ def quiet_solver() -> Any:  # noqa: ANN401 - a highspy.Highs
 
     HiGHS 1.16 prints its version to standard output, before any JSON of ours, when a new solver
     turns its callbacks on, which is before it can be given an option.
+
+    All solvers of a process have one thread: HiGHS 1.16 solves nothing (``HighsStatus.kError``)
+    where one is given another number of threads than the first.
     """
     import highspy
 
@@ -22,4 +25,5 @@ def quiet_solver() -> Any:  # noqa: ANN401 - a highspy.Highs
     made: Any = QuietSolver
     solver = made()
     solver.setOptionValue(*silent)
+    solver.setOptionValue("threads", 1)
     return solver

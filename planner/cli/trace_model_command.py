@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 import click
 
 from costmodel.base.limits import MOST_IDS, MOST_SAMPLES
-from costmodel.domain.workload import DataType
 from planner.cli.pages import check_stdout
 from planner.cli.shared_options import SAMPLES, output_options
 from planner.cli.values import HARDWARE, WRITTEN
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from costmodel.operators.operator_list import BatchSize, OperatorList, Size
 
 _LONGEST = click.IntRange(min=1, max=int(MOST_IDS))
-_ARITHMETIC = {"fp32", "tf32", "fp16", "bf16"}
+_ARITHMETIC = ("fp32", "tf32", "fp16", "bf16")
 _IDS = click.IntRange(min=0, max=1000 * MOST_SAMPLES)
 
 
@@ -42,8 +41,8 @@ _IDS = click.IntRange(min=0, max=1000 * MOST_SAMPLES)
 )
 @click.option(
     "--precision",
-    type=click.Choice([each.value for each in DataType if each.value in _ARITHMETIC]),
-    default=DataType.FP32.value,
+    type=click.Choice(_ARITHMETIC),
+    default=_ARITHMETIC[0],
     show_default=True,
     help="Arithmetic of products of FP32, with --hardware.",
 )
@@ -63,6 +62,7 @@ def command(
     The model runs a few times on the CPU, with small batches and without its tables, and stays as
     it is; the meta device will do. What FILE holds is true for any batch. Needs torchrec.
     """
+    from costmodel.domain.workload import DataType
     from planner.files.dense import save_operators
     from planner.files.disk import check_writable
     from planner.files.profiles import load_profile

@@ -58,7 +58,6 @@ def solve(
     model = program.solverModel = quiet_solver()
     options = {
         "mip_rel_gap": limits.gap,
-        "threads": 1,
         "time_limit": limits.time,
         "mip_max_nodes": limits.max_nodes,
     }

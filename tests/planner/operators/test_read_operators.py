@@ -229,7 +229,7 @@ def test_too_few_samples_are_refused(given: list[object]) -> None:
 
 
 def test_an_error_of_the_model_says_where() -> None:
-    with pytest.raises(ReadingError, match=r"it raised KeyError: 'item' \(.*test_reading.py:\d+\)"):
+    with pytest.raises(ReadingError, match=r"it raised KeyError: 'item' \(.*test_read_operators.py:\d+\)"):
         read_operators(Tensors(), [{"other": torch.zeros(64, dtype=torch.int64)}])
 
 
