@@ -10,8 +10,9 @@ from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import HardwareProfile
 from costmodel.domain.workload import DataType
 from costmodel.kernels.operators import operator_time, pass_times
+from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import BatchSize, DenseOperator, OperatorList, Pass, Size
-from costmodel.operators.work import OperatorFamily, family_of, flop, moved, work_of
+from costmodel.operators.work import flop, moved, work_of
 from planner.show.columns import COUNT, MEMORY, TIME, Column, Quantity, rows_data
 from planner.show.format import count, duration, memory, rate
 from planner.show.layout import rows_text, titled, wrapped

@@ -10,7 +10,7 @@ from enum import StrEnum
 from math import prod
 
 from costmodel.base.units import Bytes
-from costmodel.kernels.operators import Product
+from costmodel.operators.products import Product
 from planner.traces.predict.operator_trace import TraceOp
 from planner.traces.predict.tensor_layout import num_runs
 

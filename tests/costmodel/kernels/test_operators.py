@@ -1,47 +1,26 @@
-from collections.abc import Sequence
-
 import pytest
+from dense_operators import operator
 
 from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import gemm_estimate
 from costmodel.kernels.operators import (
-    Product,
     operator_time,
     pass_times,
     products_estimate,
-    products_of,
 )
 from costmodel.kernels.pointwise import batched_product_time, concat_time, pointwise_time
 from costmodel.operators.operator_list import (
     BatchSize,
     DenseOperator,
-    ElementType,
     OperatorList,
-    OperatorTensor,
     Pass,
 )
+from costmodel.operators.products import Product, products_of
 from costmodel.operators.work import flop
 from planner.files.profiles import load_profile
 
 H100 = load_profile("h100-sxm")
 GPU = H100.gpu
-Shape = tuple[int, ...]
-
-
-def operator(
-    name: str, inputs: Sequence[Shape], *outputs: Shape, data_type: str = "float32",
-    transposed: bool = False,
-) -> DenseOperator[int]:  # fmt: skip
-    def tensor(sizes: Shape, storage: int) -> OperatorTensor[int]:
-        return OperatorTensor(sizes=sizes, data_type=ElementType(data_type), storage=storage)
-
-    return DenseOperator(
-        name=f"aten::{name}",
-        direction=Pass.BACKWARD if "backward" in name else Pass.FORWARD,
-        inputs=tuple(tensor(sizes, i) for i, sizes in enumerate(inputs)),
-        outputs=tuple(tensor(sizes, 100 + i) for i, sizes in enumerate(outputs)),
-        transposed=transposed,
-    )
 
 
 QUERY, KEY, VALUE, RESULT = (2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 4), (2, 3, 5, 4)

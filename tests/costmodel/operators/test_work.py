@@ -1,44 +1,21 @@
-from collections.abc import Sequence
-
 import pytest
+from dense_operators import operator, tensor
 
+from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import (
     BatchSize,
     DenseOperator,
-    ElementType,
     OperatorList,
-    OperatorTensor,
     Pass,
 )
 from costmodel.operators.work import (
     Moved,
-    OperatorFamily,
     check_form,
-    family_of,
     flop,
     kept_bytes,
     moved,
     work_of,
 )
-
-Shape = tuple[int, ...]
-
-
-def tensor(sizes: Shape, storage: int, data_type: str = "float32") -> OperatorTensor[int]:
-    return OperatorTensor(sizes=sizes, data_type=ElementType(data_type), storage=storage)
-
-
-def operator(
-    name: str, inputs: Sequence[Shape], *outputs: Shape, transposed: bool = False
-) -> DenseOperator[int]:
-    return DenseOperator(
-        name=f"aten::{name}",
-        direction=Pass.BACKWARD if "backward" in name else Pass.FORWARD,
-        inputs=tuple(tensor(sizes, i) for i, sizes in enumerate(inputs)),
-        outputs=tuple(tensor(sizes, 100 + i) for i, sizes in enumerate(outputs)),
-        transposed=transposed,
-    )
-
 
 QUERY, KEY, VALUE, RESULT = (2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 4), (2, 3, 5, 4)
 

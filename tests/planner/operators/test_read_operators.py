@@ -17,8 +17,9 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
 from bench.dense_reading.models import TORCHREC
 from bench.dense_reading.reading import ATTENTION
+from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import BatchSize, Pass
-from costmodel.operators.work import OperatorFamily, family_of, work_of
+from costmodel.operators.work import work_of
 from planner.operators import stand_ins
 from planner.operators.made_batches import made_batches
 from planner.operators.reading import read_operators
@@ -229,7 +230,9 @@ def test_too_few_samples_are_refused(given: list[object]) -> None:
 
 
 def test_an_error_of_the_model_says_where() -> None:
-    with pytest.raises(ReadingError, match=r"it raised KeyError: 'item' \(.*test_read_operators.py:\d+\)"):
+    with pytest.raises(
+        ReadingError, match=r"it raised KeyError: 'item' \(.*test_read_operators.py:\d+\)"
+    ):
         read_operators(Tensors(), [{"other": torch.zeros(64, dtype=torch.int64)}])
 
 

@@ -7,6 +7,7 @@ import pulp
 import pytest
 
 from costmodel.base.errors import MissingDependencyError
+from costmodel.base.solver import quiet_solver
 from planner.examples import example_problem, example_workload
 from sharders.baselines.ilp import Ilp
 from sharders.baselines.lns import LargeNeighbourhood
@@ -38,6 +39,16 @@ def test_a_first_solution_is_where_the_solver_begins() -> None:
     solve(program, first, Limits(gap=0.3, max_nodes=0))
     worth = sum(v.varValue * value for v, value in zip(left_out, (4, 5, 7), strict=True))
     assert worth <= 9
+
+
+def test_a_linear_program_before_it_changes_nothing() -> None:
+    # HiGHS 1.16 solves nothing in a process whose solvers have different numbers of threads
+    linear = quiet_solver()
+    linear.addVar(1.0, 4.0)
+    linear.run()
+    program, left_out = knapsack()
+    solve(program, None, Limits(gap=0.0))
+    assert [variable.varValue for variable in left_out] == pytest.approx([0, 0, 1])
 
 
 def test_solving_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
