@@ -52,8 +52,7 @@ from costmodel.inputs.distribution import Zipf
 from costmodel.kernels.traffic import Traffic
 from costmodel.step.buckets import GradientBuckets
 from costmodel.step.builder import Mark, StepBuilder
-from costmodel.step.dense import DensePart
-from costmodel.step.dense_kernels import DenseCosts
+from costmodel.step.dense import DensePart, dense_kernels
 from costmodel.step.evaluation import evaluated
 from costmodel.step.graph import Resource, Stage
 from costmodel.step.loads import GroupLoad, PlanLoads
@@ -192,23 +191,22 @@ def nvidia_program(work: Workload, topology: Topology) -> StepOperations:
     plan = table_wise_plan(work, range(min(1, size - 1), size), size)
     (load,) = PlanLoads(work, topology).groups(plan)
     sparse = SparsePart(builder, work, (GroupFormulas.of(load.key, tuple(load.traffic)),))
-    dense = DensePart(builder, DenseCosts(work, gpu))
-    bottom = DensePart(FirstGpuOnly(builder, given), DenseCosts(whole_batch, gpu))  # type: ignore[arg-type]
+    dense = DensePart(builder, dense_kernels(work, gpu), work.dense.launch)
+    on_first: Any = FirstGpuOnly(builder, given)
+    bottom = DensePart(on_first, dense_kernels(whole_batch, gpu), work.dense.launch)
     alone = GradientBuckets(builder, "bottom", capacity=float("inf"))
     gradients = GradientBuckets(builder, "top")
     builder.wait("synchronize", (_UPDATED,))
-    bottom.bottom_forward()
+    bottom.before_lookups()
     sparse.forward()
     sparse.gather_outputs()
-    dense.interaction_forward()
-    dense.top_forward()
+    dense.after_lookups()
     builder.join(Resource.AUTOGRAD)
-    dense.top_backward(gradients)
-    dense.interaction_backward(gradients)
+    dense.before_exchange(gradients)
     gradients.flush()
     gradients_sent = tuple(sparse.gradients.split().values())
     given |= unfused_backward(builder, work, load, after=gradients_sent)
-    bottom.bottom_backward(alone)
+    bottom.after_exchange(alone)
     builder.join(Resource.MAIN)
     builder.kernel("wait for all-reduces", Stage.OPTIMIZER, 0.0, after=tuple(gradients.sent))
     DenseOptimizer(builder, work).write()

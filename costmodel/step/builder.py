@@ -1,6 +1,6 @@
 """Writes a step operation by operation, with the host's cost of issuing each."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
@@ -213,24 +213,39 @@ class StepBuilder:
         """
         work = _work(seconds)
         launch = self._issue(name, self._as_called(issue), work)
-        return self._add(
-            TemplateOp(
-                name=name,
-                kind=NodeKind.COPY if stage is Stage.MEMORY_COPY else NodeKind.KERNEL,
-                stage=stage,
-                resource=self.place(self.stream),
-                work=work,
-                after=self._events(after),
-                after_previous=(),
-                launched_by=launch,
-                group=None,
-                part_of=self._owners,
-                joined=self._joined,
-                role=role,
-                num_bytes=Linear.of(num_bytes),
-                basis=basis,
-            )
-        )
+        return self._add_kernel(name, stage, work, launch, after, num_bytes, role, basis)
+
+    def kernels(
+        self,
+        name: str,
+        stage: Stage,
+        run: Sequence[tuple[Seconds, Issue]],
+        *,
+        num_bytes: float = 0.0,
+        role: Role = Role.OTHER,
+        basis: Basis | None = STREAMED,
+    ) -> int:
+        """Add kernels that follow one another as one, and return its number.
+
+        Whatever comes before, it ends when the last of them would, and the host goes on when it
+        would: with h the seconds to issue each and k those that it runs, the last one ends at the
+        earliest
+
+            d = max over i of (h_1 + ... + h_i + k_i + ... + k_n)
+
+        after the host is there: all of k is launched at d - sum(k), before the rest of h.
+        """
+        running, issued, latest = 0.0, 0.0, 0.0
+        for seconds, issue in run:
+            called = self._as_called(issue)
+            issued += self._issue_time(called) if seconds else 0.0
+            latest = issued if self.synchronous else max(latest, issued - running)
+            running += seconds
+        launch = self._add_host(f"launch {name}", NodeKind.HOST, latest)
+        number = self._add_kernel(name, stage, _work(running), launch, (), num_bytes, role, basis)
+        if issued > latest:
+            self._add_host(f"launch the rest of {name}", NodeKind.HOST, issued - latest)
+        return number
 
     def collective(  # noqa: PLR0913 -- as kernel
         self,
@@ -373,14 +388,47 @@ class StepBuilder:
             return GRAPHED_CALL if first else Issue(0.0, 0.0)
         return Issue(COMPILED_CALL_OPS if first else 0.0, issue.num_launches)
 
+    def _issue_time(self, issue: Issue) -> Seconds:
+        return issue.num_ops * self._op_time + issue.num_launches * self._launch_time
+
     def _issue(self, name: str, issue: Issue, work: Work) -> int:
         """Add the host time of the launches; a rank whose kernel is empty launches nothing."""
-        cost = issue.num_ops * self._op_time + issue.num_launches * self._launch_time
+        cost = self._issue_time(issue)
         if work.kind is not WorkKind.CONSTANT:
             launches = Work(kind=WorkKind.ISSUE, seconds=cost)
         else:
             launches = _work(cost if work.seconds > 0 else 0.0)
         return self._add_host(f"launch {name}", NodeKind.HOST, launches)
+
+    def _add_kernel(  # noqa: PLR0913, PLR0917 -- as kernel
+        self,
+        name: str,
+        stage: Stage,
+        work: Work,
+        launch: int,
+        after: tuple[Wait, ...],
+        num_bytes: Linear | float,
+        role: Role,
+        basis: Basis | None,
+    ) -> int:
+        return self._add(
+            TemplateOp(
+                name=name,
+                kind=NodeKind.COPY if stage is Stage.MEMORY_COPY else NodeKind.KERNEL,
+                stage=stage,
+                resource=self.place(self.stream),
+                work=work,
+                after=self._events(after),
+                after_previous=(),
+                launched_by=launch,
+                group=None,
+                part_of=self._owners,
+                joined=self._joined,
+                role=role,
+                num_bytes=Linear.of(num_bytes),
+                basis=basis,
+            )
+        )
 
     def _add_host(
         self,

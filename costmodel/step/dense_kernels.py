@@ -14,8 +14,8 @@ as issue.py counts them (linear layers' forward 2, backward 4).
 
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -25,13 +25,12 @@ from costmodel.domain.dense_layers import (
     bottom_layers,
     bottom_width,
     cross_layers,
-    dense_layers,
     interaction_width,
     num_sparse_features,
     sparse_width,
     top_layers,
 )
-from costmodel.domain.hardware import Bound, Estimate, Gpu
+from costmodel.domain.hardware import Basis, Bound, Estimate, Gpu
 from costmodel.domain.workload import DataType, Workload
 from costmodel.kernels.gemm import gemm_estimate
 from costmodel.kernels.pointwise import (
@@ -40,8 +39,8 @@ from costmodel.kernels.pointwise import (
     row_sum_time,
     scalar_time,
 )
-from costmodel.step.builder import STREAMED, StepBuilder
-from costmodel.step.graph import Resource, Role, Stage
+from costmodel.step.builder import STREAMED
+from costmodel.step.graph import Role, Stage
 from costmodel.step.issue import ONE_OP, Issue
 
 PARAMETER_BYTES = 4.0
@@ -108,12 +107,6 @@ class DenseCosts:
         )
 
     @cached_property
-    def parameter_bytes(self) -> Bytes:
-        """FP32 bytes of all parameters."""
-        layers = dense_layers(self.workload)
-        return sum(PARAMETER_BYTES * layer.num_parameters for layer in layers)
-
-    @cached_property
     def mixed(self) -> bool:
         """Whether products are of half precision and weights are not."""
         return self.workload.dense.precision in _HALF
@@ -152,37 +145,66 @@ class DenseCosts:
         return {}
 
 
+class DenseKernel(NamedTuple):
+    """A kernel of the dense model (or several in a row), and what its end makes known."""
+
+    name: str
+    seconds: Seconds
+    num_bytes: Bytes = 0.0
+    """Read and written."""
+    issue: Issue = ONE_OP
+    role: Role = Role.OTHER
+    basis: Basis = STREAMED
+    gradients: tuple[Bytes, ...] = ()
+    """Bytes of each parameter's gradient that is there once it ends."""
+    top_layer: int | None = None
+    """The layer of the top MLP whose gradients these are, from 0 on."""
+
+
+class DenseStretches(NamedTuple):
+    """The kernels of a dense part, in the four stretches that the embeddings' work divides."""
+
+    before_lookups: Sequence[DenseKernel]
+    """Forward up to where embeddings are read."""
+    after_lookups: Sequence[DenseKernel]
+    before_exchange: Sequence[DenseKernel]
+    """Backward up to where all embeddings have their gradients."""
+    after_exchange: Sequence[DenseKernel]
+
+
 @dataclass(frozen=True, slots=True)
 class DenseKernels:
-    """Adds single kernels of the dense model; on autograd's thread, those of its backward."""
+    """Lists single kernels of the dense model's forward or backward."""
 
-    builder: StepBuilder
     costs: DenseCosts
-
-    @property
-    def stage(self) -> Stage:
-        """Forward or backward."""
-        backward = self.builder.thread is Resource.AUTOGRAD
-        return Stage.DENSE_BACKWARD if backward else Stage.DENSE_FORWARD
+    stage: Stage
+    written: list[DenseKernel] = field(default_factory=list)
+    """Those so far."""
 
     @property
     def batch(self) -> int:
         """Samples of a step on a rank."""
         return self.costs.workload.local_batch_size
 
+    def add(self, kernel: DenseKernel) -> None:
+        """Add a kernel."""
+        self.written.append(kernel)
+
+    def ready(self, gradients: tuple[Bytes, ...], top_layer: int | None = None) -> None:
+        """Note gradients that are there once the last kernel ends."""
+        self.written[-1] = self.written[-1]._replace(gradients=gradients, top_layer=top_layer)
+
     def gemm(self, name: str, shape: tuple[int, int, int]) -> None:
         """Write a product."""
         estimate = self.costs.product_estimate(*shape)
-        self.builder.kernel(
-            name, self.stage, estimate.seconds, role=Role.PRODUCT, basis=estimate.basis
-        )
+        self.add(DenseKernel(name, estimate.seconds, role=Role.PRODUCT, basis=estimate.basis))
 
     def batched(self, name: str, shape: tuple[int, int, int]) -> None:
         """Write a product of every sample."""
         precision, gpu = self.costs.workload.dense.precision, self.costs.gpu
         seconds = batched_product_time(self.batch, *shape, precision, gpu)
         basis = STREAMED._replace(bound_by=Bound.BATCHED_PRODUCT)
-        self.builder.kernel(name, self.stage, seconds, role=Role.PRODUCT, basis=basis)
+        self.add(DenseKernel(name, seconds, role=Role.PRODUCT, basis=basis))
 
     def stream(
         self,
@@ -194,10 +216,8 @@ class DenseKernels:
         times: int = 1,
     ) -> None:
         """Add a kernel that reads and writes some bytes, or several of that size."""
-        self.builder.kernel(
-            name, self.stage, times * time(num_bytes, self.costs.gpu),
-            num_bytes=times * num_bytes, issue=issue,
-        )  # fmt: skip
+        seconds = times * time(num_bytes, self.costs.gpu)
+        self.add(DenseKernel(name, seconds, times * num_bytes, issue))
 
     def scalar(
         self,
@@ -214,14 +234,14 @@ class DenseKernels:
         """
         moved = num_elements * element_bytes
         seconds = scalar_time(num_elements, moved, self.costs.gpu, transposed=transposed)
-        self.builder.kernel(name, self.stage, seconds, num_bytes=moved, issue=issue)
+        self.add(DenseKernel(name, seconds, moved, issue))
 
     def cast_operand(self, name: str, num_elements: float, element_bytes: Bytes) -> None:
         """Add the conversion of a product's operand or its gradient, if autocast needs it."""
         if not self.costs.mixed or element_bytes <= self.costs.element_bytes:
             return
         both = element_bytes + self.costs.element_bytes
-        if self.builder.thread is Resource.AUTOGRAD:
+        if self.stage is Stage.DENSE_BACKWARD:
             self.scalar(f"{name} cast", num_elements, both, issue=CAST)
         else:
             self.stream(f"{name} cast", num_elements * both, issue=CAST)
@@ -232,20 +252,16 @@ class DenseKernels:
             return
         gpu, both = self.costs.gpu, 1.0 + self.costs.element_bytes / PARAMETER_BYTES
         sizes = gradient_sizes(layer)
-        if self.builder.thread is Resource.AUTOGRAD:
+        if self.stage is Stage.DENSE_BACKWARD:
             seconds = sum(scalar_time(s / PARAMETER_BYTES, s * both, gpu) for s in sizes)
         else:
             seconds = sum(pointwise_time(size * both, gpu) for size in sizes)
-        self.builder.kernel(
-            f"{layer.name} cast", self.stage, seconds, num_bytes=sum(sizes) * both,
-            issue=Issue(CAST.num_ops * len(sizes), CAST.num_launches * len(sizes)),
-        )  # fmt: skip
+        issue = Issue(CAST.num_ops * len(sizes), CAST.num_launches * len(sizes))
+        self.add(DenseKernel(f"{layer.name} cast", seconds, sum(sizes) * both, issue))
 
     def sum_rows(self, name: str, num_columns: int, element_bytes: Bytes) -> None:
         """Add a gradient up over the samples, for a bias."""
         seconds = row_sum_time(self.batch, num_columns, element_bytes, self.costs.gpu)
         rounds = self.costs.mixed and element_bytes < PARAMETER_BYTES
-        self.builder.kernel(
-            name, self.stage, seconds, num_bytes=self.batch * num_columns * element_bytes,
-            issue=_ROUNDED_SUM if rounds else ONE_OP,
-        )  # fmt: skip
+        moved = self.batch * num_columns * element_bytes
+        self.add(DenseKernel(name, seconds, moved, _ROUNDED_SUM if rounds else ONE_OP))

@@ -29,7 +29,7 @@ from costmodel.kernels.pointwise import (
     index_time,
     view_concat_time,
 )
-from costmodel.step.dense_kernels import PARAMETER_BYTES, DenseKernels
+from costmodel.step.dense_kernels import PARAMETER_BYTES, DenseKernel, DenseKernels
 from costmodel.step.issue import (
     SPLIT_BACKWARD_OPS,
     SPLIT_BACKWARD_OPS_PER_FEATURE,
@@ -145,10 +145,8 @@ class InteractionKernels:
         self._cast_joined("dot interaction right")
         kernels.batched("dot interaction", (widths.vectors, widths.vectors, self._vector_width))
         pairs = batch * self._pairs
-        kernels.builder.kernel(
-            "lower triangle", kernels.stage, index_time(pairs, size, kernels.costs.gpu),
-            num_bytes=2.0 * pairs * size,
-        )  # fmt: skip
+        indexed = index_time(pairs, size, kernels.costs.gpu)
+        kernels.add(DenseKernel("lower triangle", indexed, 2.0 * pairs * size))
         kernels.stream(
             "concat interactions", 2 * batch * widths.top_inputs * size, time=concat_time
         )
@@ -168,11 +166,14 @@ class InteractionKernels:
         pairs = batch * self._pairs
         kernels.stream("zero triangle", batch * vectors**2 * size)
         kernels.scalar("copy interactions' gradient", pairs, 2 * size)
-        kernels.builder.kernel(
-            "lower triangle backward", kernels.stage,
-            index_backward_time(pairs, kernels.costs.gpu),
-            issue=_INDEX_BACKWARD, basis=Basis(Bound.SCATTER_RATE, Source.FITTED),
-        )  # fmt: skip
+        kernels.add(
+            DenseKernel(
+                "lower triangle backward",
+                index_backward_time(pairs, kernels.costs.gpu),
+                issue=_INDEX_BACKWARD,
+                basis=Basis(Bound.SCATTER_RATE, Source.FITTED),
+            )
+        )
         kernels.batched("dot interaction backward left", (vectors, dim, vectors))
         kernels.batched("dot interaction backward right", (dim, vectors, vectors))
         self._cast_joined("dot interaction backward left")

@@ -22,8 +22,8 @@ from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import Pipeline, Workload
 from costmodel.step.buckets import Accumulation, GradientBuckets
 from costmodel.step.builder import StepBuilder, Wait
-from costmodel.step.dense import DensePart
-from costmodel.step.dense_kernels import DenseCosts
+from costmodel.step.dense import DensePart, dense_kernels
+from costmodel.step.dense_kernels import DenseStretches
 from costmodel.step.evaluation import evaluated
 from costmodel.step.graph import Resource, Role, Stage
 from costmodel.step.groups import GroupKey, KernelKey
@@ -71,7 +71,8 @@ def write_step(sparse: SparsePart, *, distributes_after_forward: bool = False) -
     ``distributes_after_forward``: as the ``TrainPipelineSparseDist`` of 2023 did it, whose traces
     show that; TorchRec 1.9 starts to distribute the next batch before forward.
     """
-    dense = DensePart(sparse.builder, DenseCosts(sparse.workload, sparse.builder.hardware.gpu))
+    workload, gpu = sparse.workload, sparse.builder.hardware.gpu
+    dense = DensePart(sparse.builder, dense_kernels(workload, gpu), workload.dense.launch)
     return _write(sparse, dense, distributes_after_forward=distributes_after_forward)
 
 
@@ -123,11 +124,12 @@ class Templates:
         formulas = tuple(GroupFormulas.of(*item) for item in kernels.items())
         sparse = SparsePart(builder, self.workload, formulas)
         most = None if self.every_batch else MOST_WRITTEN
-        return _write(sparse, DensePart(builder, self._dense), most=most)
+        dense = DensePart(builder, self._dense_kernels, self.workload.dense.launch)
+        return _write(sparse, dense, most=most)
 
     @cached_property
-    def _dense(self) -> DenseCosts:
-        return DenseCosts(self.workload, self.topology.hardware.gpu)
+    def _dense_kernels(self) -> DenseStretches:
+        return dense_kernels(self.workload, self.topology.hardware.gpu)
 
 
 def _is_replicated(key: GroupKey) -> bool:
@@ -203,14 +205,13 @@ def _sparse_dist(batch: _BatchParts, *, after_forward: bool = False) -> None:
     if not after_forward:
         _start_input_dist(sparse, copied)
     _copy_batch(sparse)
-    dense.bottom_forward()
+    dense.before_lookups()
     with builder.on(Resource.DATA_DIST):
         sparse.inputs.receive()
     _wait_for_data_dist(builder, sparse.inputs.distributed)
     sparse.forward()
     sparse.gather_outputs()
-    dense.interaction_forward()
-    dense.top_forward()
+    dense.after_lookups()
     if after_forward:
         _start_input_dist(sparse, copied)
     _finish_input_dist(sparse)
@@ -230,11 +231,10 @@ def _prefetch_sparse_dist(batch: _BatchParts) -> None:
     batch.zero_gradients(wanted=not batch.accumulation.adds)
     _copy_batch(sparse)
     _finish_input_dist(sparse)
-    dense.bottom_forward()
+    dense.before_lookups()
     sparse.forward()
     sparse.gather_outputs()
-    dense.interaction_forward()
-    dense.top_forward()
+    dense.after_lookups()
     with builder.on(Resource.DATA_DIST):
         sparse.inputs.receive()
     _wait_for_data_dist(builder, sparse.inputs.distributed)
@@ -258,11 +258,10 @@ def _fused_sparse_dist(batch: _BatchParts) -> None:
     batch.zero_gradients(wanted=not batch.accumulation.adds)
     _start_input_dist(sparse, builder.latest(BATCH_COPIED))
     _copy_batch(sparse)
-    dense.bottom_forward()
+    dense.before_lookups()
     _wait_for_data_dist(builder, sparse.groups)
     sparse.gather_outputs()
-    dense.interaction_forward()
-    dense.top_forward()
+    dense.after_lookups()
     _finish_input_dist(sparse)
     _torchrec_backward(batch, updates_on=Resource.DATA_DIST)
 
@@ -275,11 +274,10 @@ def _semi_sync(batch: _BatchParts) -> None:
     """
     builder, sparse, dense = batch.builder, batch.sparse, batch.dense
     _start_input_dist(sparse, builder.latest(BATCH_COPIED))
-    dense.bottom_forward()
+    dense.before_lookups()
     _wait_for_data_dist(builder, sparse.inputs.distributed)
     sparse.gather_outputs()
-    dense.interaction_forward()
-    dense.top_forward()
+    dense.after_lookups()
     _copy_batch(sparse)
     with builder.on(Resource.DATA_DIST):
         sparse.inputs.receive()
@@ -288,9 +286,8 @@ def _semi_sync(batch: _BatchParts) -> None:
     _finish_input_dist(sparse)
     _start_backward(builder)
     reducer = batch.reducer("dense")
-    dense.top_backward(reducer)
-    dense.interaction_backward(reducer)
-    dense.bottom_backward(reducer)
+    dense.before_exchange(reducer)
+    dense.after_exchange(reducer)
     reducer.flush()
     _end_backward(builder)
     _wait_for_gradients(builder, after=tuple(reducer.sent))
@@ -305,14 +302,13 @@ def _unpipelined(batch: _BatchParts) -> None:
     sparse, dense = batch.sparse, batch.dense
     batch.zero_gradients(wanted=not batch.accumulation.adds)
     sparse.inputs.copy()
-    dense.bottom_forward()
+    dense.before_lookups()
     sparse.inputs.start(copied=())
     sparse.inputs.finish()
     sparse.inputs.receive()
     sparse.forward()
     sparse.gather_outputs()
-    dense.interaction_forward()
-    dense.top_forward()
+    dense.after_lookups()
     _torchrec_backward(batch)
 
 
@@ -324,17 +320,15 @@ def _plain_dlrm(batch: _BatchParts) -> None:
     builder, sparse, dense = batch.builder, batch.sparse, batch.dense
     batch.zero_gradients(wanted=not batch.accumulation.adds)
     sparse.forward()
-    dense.bottom_forward()
+    dense.before_lookups()
     sparse.gather_outputs()
-    dense.interaction_forward()
-    dense.top_forward()
+    dense.after_lookups()
     builder.join(Resource.AUTOGRAD)
     top, bottom = batch.reducer("top"), batch.reducer("bottom")
-    dense.top_backward(top)
-    dense.interaction_backward(top)
+    dense.before_exchange(top)
     top.flush()
     gradients = sparse.gradients.split()
-    dense.bottom_backward(bottom)
+    dense.after_exchange(bottom)
     bottom.flush()
     sparse.gradients.backward(gradients, batch.accumulation)
     builder.join(Resource.MAIN)
@@ -390,14 +384,13 @@ def _torchrec_backward(batch: _BatchParts, *, updates_on: Resource = Resource.CO
     _start_backward(builder)
     reducer = batch.reducer("dense")
     site = sparse.workload.restore_site
-    dense.top_backward(reducer, {} if site is None else {site: sparse.stash.restore})
-    dense.interaction_backward(reducer)
+    dense.before_exchange(reducer, {} if site is None else {site: sparse.stash.restore})
     if site is None:
         sparse.stash.restore()
     sent = sparse.gradients.split()
     with builder.on(updates_on):
         replicas = sparse.gradients.backward(sent, batch.accumulation)
-    dense.bottom_backward(reducer)
+    dense.after_exchange(reducer)
     reducer.flush()
     _end_backward(builder)
     builder.join(Resource.MAIN)

@@ -1,8 +1,11 @@
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from formulas import IDS, built
+from hypothesis import given
+from hypothesis import strategies as st
 from machines import machine, topology
 
 from costmodel.base.errors import PlanMismatchError
@@ -13,6 +16,7 @@ from costmodel.step.builder import Mark, StepBuilder
 from costmodel.step.exchange_operations import add_collective
 from costmodel.step.graph import Resource, Stage
 from costmodel.step.issue import COLLECTIVE, Issue
+from costmodel.step.operation_timeline import operation_timeline
 from costmodel.step.step_operations import ProcessGroup
 from costmodel.step.template import Linear, WorkKind
 
@@ -109,3 +113,31 @@ def test_only_graphs_need_gpus() -> None:
             cores.called_as(launch),
         ):
             pass
+
+
+RUNS = st.lists(
+    st.tuples(st.floats(0, 100), st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=8
+)
+
+
+@given(RUNS, st.floats(0, 300), st.sampled_from(Device), st.sampled_from(LaunchMode))
+def test_kernels_written_as_one_end_when_the_last_of_them_would(
+    run: list[tuple[float, int, int]], before: float, device: Device, launch: LaunchMode
+) -> None:
+    if device is Device.CPU and launch is LaunchMode.CUDA_GRAPHS:
+        return
+    timed = [(seconds * US, Issue(ops, launches)) for seconds, ops, launches in run]
+
+    def ends(*, as_one: bool) -> list[float]:
+        made = StepBuilder(replace(topology(1), hardware=machine(device=device)))
+        made.kernel("before", Stage.DENSE_FORWARD, before * US)
+        with made.called_as(launch):
+            if as_one:
+                made.kernels("run", Stage.DENSE_FORWARD, timed)
+            for seconds, issue in () if as_one else timed:
+                made.kernel("one", Stage.DENSE_FORWARD, seconds, issue=issue)
+        made.kernel("after", Stage.DENSE_FORWARD, 7 * US)
+        made.host("host after", num_ops=1.0)
+        return list(operation_timeline(built(made), 2).ends[-2:])
+
+    assert ends(as_one=True) == pytest.approx(ends(as_one=False))

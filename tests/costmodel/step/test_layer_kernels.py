@@ -1,5 +1,6 @@
 """The dense kernels of a step, on a model small enough to count them."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -17,9 +18,9 @@ from costmodel.domain.workload import DataType, DenseModel, Interaction, Workloa
 from costmodel.kernels.gemm import gemm_estimate
 from costmodel.step.buckets import BUCKET, FIRST_BUCKET, GradientBuckets
 from costmodel.step.builder import StepBuilder
-from costmodel.step.dense import DensePart
-from costmodel.step.dense_kernels import DenseCosts
-from costmodel.step.graph import NodeKind, Resource, Stage
+from costmodel.step.dense_kernels import DenseCosts, DenseKernel
+from costmodel.step.graph import NodeKind, Stage
+from costmodel.step.layer_kernels import LayerKernels
 
 DOT = DenseModel(bottom_mlp=(128, 64), top_mlp=(256, 1), interaction=Interaction.DOT)
 
@@ -28,32 +29,30 @@ def builder(world_size: int = 2) -> StepBuilder:
     return StepBuilder(topology(world_size))
 
 
-def part(dense: DenseModel = DOT) -> tuple[StepBuilder, DensePart]:
-    made = builder()
-    work = replace(workload(table("a"), table("b")), dense=dense)
-    return made, DensePart(made, DenseCosts(work, made.hardware.gpu))
+def layers(dense: DenseModel = DOT, output_type: DataType = DataType.FP32) -> LayerKernels:
+    work = replace(workload(table("a"), table("b")), dense=dense, output_type=output_type)
+    return LayerKernels(DenseCosts(work, topology(2).hardware.gpu))
 
 
-def kernels(made: StepBuilder) -> list[str]:
-    return [op.name for op in built(made).ops if op.kind is NodeKind.KERNEL]
+def names(kernels: Sequence[DenseKernel]) -> list[str]:
+    return [each.name for each in kernels]
 
 
 def test_widths_around_a_dot_interaction() -> None:
     # 3 vectors of 64 columns; their 3 products beside the bottom output
-    widths = part()[1].costs.widths
+    widths = layers().costs.widths
     assert (widths.vectors, widths.columns, widths.top_inputs) == (3, 192, 67)
 
 
 def test_parameters_by_hand() -> None:
     # 13 -> 128 -> 64 and 67 -> 256 -> 1, with biases
     numbers = 14 * 128 + 129 * 64 + 68 * 256 + 257
-    costs = part()[1].costs
-    assert costs.parameter_bytes == 4 * numbers
+    costs = layers().costs
     assert sum(layer.num_parameters for layer in dense_layers(costs.workload)) == numbers
 
 
 def test_products_of_other_shapes_are_not_mixed_up() -> None:
-    costs = part()[1].costs
+    costs = layers().costs
     shapes = [(64, 128, 256), (64, 128, 512), (128, 64, 256), (256, 128, 64), (64, 256, 256)]
     expected = [gemm_estimate(*shape, DOT.precision, costs.gpu) for shape in shapes]
     for _ in range(2):  # computed, then known
@@ -62,68 +61,52 @@ def test_products_of_other_shapes_are_not_mixed_up() -> None:
 
 
 def test_a_layer_is_a_product_and_its_activation() -> None:
-    made, dense = part()
-    dense.bottom_forward()
-    names = kernels(made)
-    assert len(names) == 4
-    assert [name.endswith("relu") for name in names] == [False, True, False, True]
+    found = names(layers().bottom_forward())
+    assert len(found) == 4
+    assert [name.endswith("relu") for name in found] == [False, True, False, True]
 
 
 def test_backward_of_the_first_layer_needs_no_input_gradient() -> None:
-    made, dense = part()
-    dense.bottom_backward(GradientBuckets(made, "g"))
-    names = kernels(made)
-    assert len([name for name in names if name.endswith("input")]) == 1
-    assert len([name for name in names if name.endswith("weight")]) == 2
+    found = names(layers().bottom_backward())
+    assert len([name for name in found if name.endswith("input")]) == 1
+    assert len([name for name in found if name.endswith("weight")]) == 2
 
 
-def casts(made: StepBuilder) -> list[str]:
-    return [name.removesuffix(" cast") for name in kernels(made) if name.endswith("cast")]
+def casts(kernels: Sequence[DenseKernel]) -> list[str]:
+    return [name.removesuffix(" cast") for name in names(kernels) if name.endswith("cast")]
 
 
-def mixed(output_type: DataType = DataType.FP32) -> tuple[StepBuilder, DensePart]:
-    made, dense = part(replace(DOT, precision=DataType.BF16))
-    work = replace(dense.workload, output_type=output_type)
-    return made, DensePart(made, DenseCosts(work, dense.gpu))
+def mixed(output_type: DataType = DataType.FP32) -> LayerKernels:
+    return layers(replace(DOT, precision=DataType.BF16), output_type=output_type)
 
 
 def test_mixed_precision_casts_features_and_every_weight() -> None:
-    made, dense = mixed()
-    dense.bottom_forward()
-    assert casts(made) == ["dense features", "bottom.0", "bottom.1"]
+    assert casts(mixed().bottom_forward()) == ["dense features", "bottom.0", "bottom.1"]
 
 
 def test_mixed_precision_casts_both_operands_of_a_dot_product() -> None:
-    made, dense = mixed()
-    dense.interaction_forward()
-    assert casts(made) == ["dot interaction left", "dot interaction right"]
-    made, dense = mixed()
-    made.join(Resource.AUTOGRAD)
-    dense.interaction_backward(GradientBuckets(made, "g"))
-    assert casts(made) == ["dot interaction backward left", "dot interaction backward right"]
+    forward, backward = mixed().interaction_forward(), mixed().interaction_backward()
+    assert casts(forward) == ["dot interaction left", "dot interaction right"]
+    assert casts(backward) == ["dot interaction backward left", "dot interaction backward right"]
 
 
 def test_features_in_half_precision_are_multiplied_as_they_are() -> None:
-    made, dense = mixed(DataType.BF16)
-    dense.interaction_forward()
-    assert casts(made) == []
-    assert kernels(made)[0] == "concat features"
+    found = mixed(DataType.BF16).interaction_forward()
+    assert casts(found) == []
+    assert found[0].name == "concat features"
 
 
 def test_a_cross_layer_of_mixed_precision_is_fp32() -> None:
     # 4-byte numbers of BATCH x (64 + 2 x 64), read twice and written once
     cross = replace(DOT, interaction=Interaction.DCN_V2, precision=DataType.BF16)
-    made, dense = part(cross)
-    dense.interaction_forward()
-    times = [op for op in built(made).ops if op.name == "cross.0.w times x0"]
-    assert [float(op.num_bytes[0]) for op in times] == [3 * 4 * BATCH * 192]
-    assert casts(made)[:3] == ["cross.0.v input", "cross.0.v", "cross.0.w"]
+    found = layers(cross).interaction_forward()
+    times = [each for each in found if each.name == "cross.0.w times x0"]
+    assert [each.num_bytes for each in times] == [3 * 4 * BATCH * 192]
+    assert casts(found)[:3] == ["cross.0.v input", "cross.0.v", "cross.0.w"]
 
 
 def test_a_loss_of_mixed_precision_is_fp32() -> None:
-    made, dense = mixed()
-    dense.top_forward()
-    assert kernels(made)[-3:] == ["logits cast", "loss", "sum of losses"]
+    assert names(mixed().top_forward())[-3:] == ["logits cast", "loss", "sum of losses"]
 
 
 def messages(*gradients: float) -> list[float]:
@@ -192,10 +175,3 @@ def test_gradients_are_reduced_from_the_top_down() -> None:
     assert first.num_bytes[0] == 4 * (1025 + 1024 * 1025)
     (gradients,) = named(made, "table_wise gradients")
     assert made.ops.index(first) < made.ops.index(gradients) < made.ops.index(last)
-
-
-def test_dense_kernels_do_not_depend_on_the_number_of_tables_of_other_ranks() -> None:
-    made, dense = part()
-    dense.top_forward()
-    assert built(made).ops[1].num_bytes.shape == (2,)
-    assert dense.workload.local_batch_size == BATCH
