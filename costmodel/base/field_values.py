@@ -100,6 +100,7 @@ def _declared_field(name: str, hint: Any) -> _Declared | None:  # noqa: ANN401 -
         *kinds, rest = get_args(kinds[0])
         if rest is not ...:
             return None
+    kinds = [get_origin(each) or each for each in kinds]
     if not all(
         each in _NAMES or isinstance(each, EnumType) or is_dataclass(each) for each in kinds
     ):

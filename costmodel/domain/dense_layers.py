@@ -3,9 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from costmodel.base.units import Bytes
+from costmodel.domain.dense_operators import operators_held_bytes, operators_input_bytes
 from costmodel.domain.workload import DataType, Interaction, Pipeline, Pooling, Workload
+from costmodel.operators.operator_list import DenseParameter
 
 _HALF = (DataType.FP16, DataType.BF16)
 
@@ -139,23 +142,53 @@ def num_products(workload: Workload) -> float:
     return float(sum(layer.num_inputs * layer.num_outputs for layer in dense_layers(workload)))
 
 
+class TrainedParameters(NamedTuple):
+    """Parameters of the dense part that the optimizer updates."""
+
+    num_elements: int
+    num_tensors: int
+    num_bytes: Bytes
+    """Of the parameters; their gradients are as large."""
+
+
+@lru_cache(maxsize=16)
+def trained_parameters(workload: Workload) -> TrainedParameters:
+    """Return the parameters that the optimizer updates; those of layers are FP32."""
+    if workload.dense.operators is not None:
+        trained = [each for each in workload.dense.operators.parameters if each.trained]
+        return TrainedParameters(
+            sum(each.num_elements for each in trained),
+            len(trained),
+            sum(each.num_bytes for each in trained),
+        )
+    layers = dense_layers(workload)
+    count = sum(layer.num_parameters for layer in layers)
+    return TrainedParameters(count, sum(1 + layer.bias for layer in layers), 4.0 * count)
+
+
+def _listed_parameters(workload: Workload) -> Sequence[DenseParameter]:
+    operators = workload.dense.operators
+    return () if operators is None else operators.parameters
+
+
 def dense_model_bytes(workload: Workload) -> Bytes:
     """Return bytes of parameters, gradients, DDP buckets and optimizer state on every rank.
 
-    FP32 parameters and gradients, 4 P each; automatic mixed precision adds a half-precision copy of
-    the weights, 2 P. DDP's buckets are a second copy of the gradients in plain DLRM; TorchRec wraps
-    with ``gradient_as_bucket_view``, where they are the gradients.
+    Parameters and gradients are as large as each other, 4 P of layers; automatic mixed precision
+    adds a half-precision copy of the weights, 2 P. DDP's buckets are a second copy of the gradients
+    in plain DLRM; TorchRec wraps with ``gradient_as_bucket_view``, where they are the gradients.
 
     References
     ----------
     torchrec, distributed/model_parallel.py, ``DefaultDataParallelWrapper``, and embeddingbag.py.
 
     """
-    parameters = sum(layer.num_parameters for layer in dense_layers(workload))
+    trained = trained_parameters(workload)
     copies = 3 if workload.pipeline is Pipeline.DLRM else 2
     half = 2 if workload.dense.precision in _HALF else 0
-    state = workload.dense.optimizer.elementwise.state_bytes_per_row(parameters)
-    return (4.0 * copies + half) * parameters + state
+    state = workload.dense.optimizer.elementwise.state_bytes_per_row(trained.num_elements)
+    fixed = sum(each.num_bytes for each in _listed_parameters(workload) if not each.trained)
+    return copies * trained.num_bytes + half * trained.num_elements + state + fixed
 
 
 def activation_bytes(workload: Workload, num_top_layers: int | None = None) -> Bytes:
@@ -182,6 +215,8 @@ def activation_bytes(workload: Workload, num_top_layers: int | None = None) -> B
     peak of real steps (bench/results/conformity_memory.md).
 
     """
+    if workload.dense.operators is not None:
+        return operators_held_bytes(workload).peak
     dense, width = workload.dense, interaction_width(workload)
     cross = cross_layers(workload)
     layers = (*bottom_layers(workload), *cross, *top_layers(workload)[:num_top_layers])
@@ -206,6 +241,8 @@ def received_bytes(workload: Workload) -> Bytes:
 
     The embeddings received, and the bottom MLP's activations.
     """
+    if workload.dense.operators is not None:
+        return embedding_bytes(workload) + operators_held_bytes(workload).at_lookups
     bottom = [workload.dense.num_dense_features, *workload.dense.bottom_mlp]
     held = float(_element_bytes(workload) * sum(bottom))
     return embedding_bytes(workload) + workload.local_batch_size * held
@@ -217,8 +254,17 @@ def joined_gradient_bytes(workload: Workload) -> Bytes:
     ``cat``'s backward gives each of them a view of it, so that it is held until the bottom MLP's
     backward begins: while the embeddings' gradients are exchanged.
     """
+    if workload.dense.operators is not None:
+        return operators_held_bytes(workload).at_exchange
     columns = bottom_width(workload) + sparse_width(workload)
     return float(workload.local_batch_size * _element_bytes(workload) * columns)
+
+
+def input_bytes_per_sample(workload: Workload) -> Bytes:
+    """Return bytes of a sample's dense features and label."""
+    if workload.dense.operators is not None:
+        return operators_input_bytes(workload) / workload.local_batch_size
+    return 4.0 * workload.dense.num_dense_features + 4.0
 
 
 def embedding_bytes(workload: Workload) -> Bytes:

@@ -288,6 +288,10 @@ class Gpu:
     in_place_efficiency: float = 1.0
     """The same of a tensor changed in place: above 1, as nothing is fetched to be overwritten."""
 
+    def __hash__(self) -> int:
+        """Hash what is not a mapping: results are kept by GPU."""
+        return hash((self.name, self.memory_bandwidth, self.num_sms))
+
     @property
     def is_core(self) -> bool:
         """Whether it is a CPU's core: the only one of its kind."""

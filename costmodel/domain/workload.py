@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from math import ceil, sqrt
 
@@ -11,6 +11,7 @@ from costmodel.base.field_values import make_plain
 from costmodel.base.limits import check_at_most
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.inputs.distribution import InputDistribution, Zipf
+from costmodel.operators.operator_list import OperatorList, Size
 
 
 class DataType(StrEnum):
@@ -333,9 +334,13 @@ class DenseModel:
     most_products: float = 0.0
     """Multiplications of one sample's forward that the model's linear layers may come to, where
     they were read in part; 0: as many as these layers'."""
+    operators: OperatorList[Size] | None = None
+    """What the dense part runs, instead of all that is said of its layers above."""
 
     def __post_init__(self) -> None:
         make_plain(self)
+        if self.operators is not None:
+            self._check_no_layers()
         if not self.top_mlp:
             raise ValueError("top_mlp needs at least one layer")
         if min((self.num_dense_features, *self.bottom_mlp, *self.top_mlp)) < 1:
@@ -355,6 +360,23 @@ class DenseModel:
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
             check_at_most(name, getattr(self, name), most)
+
+    def _check_no_layers(self) -> None:
+        told = (name for name in LAYER_FIELDS if getattr(self, name) != _default(name))
+        name = next(told, None)
+        if name is not None:
+            raise ValueError(f"operators stand for the layers: {name} cannot be beside them")
+
+
+LAYER_FIELDS = (
+    "num_dense_features", "bottom_mlp", "interaction", "fused_interaction", "cross_layers",
+    "cross_rank", "top_mlp", "model_parameters", "read_parameters", "most_products",
+)  # fmt: skip
+"""Fields of ``DenseModel`` that say what its layers are."""
+
+
+def _default(name: str) -> object:
+    return next(each.default for each in fields(DenseModel) if each.name == name)
 
 
 _MOST_READ = {
@@ -448,6 +470,8 @@ class Workload:
         return replace(table, optimizer=None) if table.optimizer is self.optimizer else table
 
     def _check_interaction(self) -> None:
+        if self.dense.operators is not None:
+            return
         widths = {table.embedding_dim for table in self.tables}
         widths.update(self.dense.bottom_mlp[-1:])
         if self.dense.interaction is Interaction.DOT and len(widths) > 1:
@@ -463,6 +487,8 @@ class Workload:
                 "stash_weights needs `pipeline: sparse_dist`: of TorchRec's pipelines "
                 f"TrainPipelineSparseDistEmbStash alone brings them back; got {self.pipeline}"
             )
+        if self.restore_site is not None and self.dense.operators is not None:
+            raise ValueError("restore_site is a layer of top_mlp, which operators stand for")
         last = len(self.dense.top_mlp) - 1
         if self.restore_site is not None and not 0 <= self.restore_site <= last:
             raise ValueError(

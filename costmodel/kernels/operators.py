@@ -1,5 +1,6 @@
 """How long the operators of a list take on a GPU, and their host to issue them."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from costmodel.base.units import Seconds
@@ -33,8 +34,10 @@ def products_estimate(products: Product, data_type: DataType, gpu: Gpu) -> Estim
     return Estimate(seconds=seconds, bound_by=Bound.ARITHMETIC, source=Source.FITTED)
 
 
-def operator_time(operator: DenseOperator[int], precision: DataType, gpu: Gpu) -> Seconds:
-    """Return the time of an operator's kernels: its products', or else that of its bytes.
+def operator_estimate(operator: DenseOperator[int], precision: DataType, gpu: Gpu) -> Estimate:
+    """Predict an operator's kernels: its products, or else its bytes.
+
+    What bounds it is what bounds the longest of its products.
 
     Parameters
     ----------
@@ -50,11 +53,12 @@ def operator_time(operator: DenseOperator[int], precision: DataType, gpu: Gpu) -
     products = [each for each in products_of(operator) if each.flop]
     if products:
         data_type = _HALF.get(operator.inputs[0].data_type, precision)
-        return sum(products_estimate(each, data_type, gpu).seconds for each in products)
-    num_bytes = sum(moved(operator))
-    if operator.name in {"aten::cat", "aten::stack"}:
-        return concat_time(num_bytes, gpu)
-    return pointwise_time(num_bytes, gpu)
+        estimates = [products_estimate(each, data_type, gpu) for each in products]
+        longest = max(estimates, key=lambda each: each.seconds)
+        return replace(longest, seconds=sum(each.seconds for each in estimates))
+    time = concat_time if operator.name in {"aten::cat", "aten::stack"} else pointwise_time
+    seconds = time(sum(moved(operator)), gpu)
+    return Estimate(seconds=seconds, bound_by=Bound.HBM_BANDWIDTH, source=Source.ROOFLINE)
 
 
 class PassTime(NamedTuple):
@@ -76,7 +80,7 @@ def pass_times(
     for direction in Pass:
         own = [each for each in operators.operators if each.direction is direction]
         found[direction] = PassTime(
-            kernels=sum(operator_time(each, precision, hardware.gpu) for each in own),
+            kernels=sum(operator_estimate(each, precision, hardware.gpu).seconds for each in own),
             host=len(own) * (issue[direction] + host.launch_time),
         )
     return found

@@ -35,6 +35,7 @@ from costmodel.domain.dense_layers import (
     activation_bytes,
     dense_model_bytes,
     embedding_bytes,
+    input_bytes_per_sample,
     joined_gradient_bytes,
     received_bytes,
 )
@@ -388,9 +389,10 @@ def local_batch_bytes(workload: Workload) -> Bytes:
     forward (torchrec 1.9.2, train_pipelines.py 900-905, 935). TrainPipelineBase holds two. Plain
     DLRM has no distribution, its ids come to the rank that owns the table.
     """
-    dense = 4.0 * (workload.dense.num_dense_features + 1)
     batches = {Pipeline.NONE: 2, Pipeline.DLRM: 1}.get(workload.pipeline, 3)
-    return batches * (workload.local_batch_size * dense + _local_id_bytes(workload))
+    return batches * (
+        workload.local_batch_size * input_bytes_per_sample(workload) + _local_id_bytes(workload)
+    )
 
 
 @lru_cache(maxsize=16)

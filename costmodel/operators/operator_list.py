@@ -147,6 +147,11 @@ class DenseParameter:
     trained: bool = True
     """Whether it has a gradient."""
 
+    @property
+    def num_bytes(self) -> Bytes:
+        """Bytes of it."""
+        return float(self.num_elements * self.data_type.num_bytes)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingOutput(Generic[S]):
@@ -184,6 +189,27 @@ class OperatorList(Generic[S]):
     def num_parameters(self) -> int:
         """Elements of all parameters."""
         return sum(each.num_elements for each in self.parameters)
+
+    @property
+    def lookup_place(self) -> int:
+        """Place of the first operator that reads embeddings; of none, that of the loss."""
+        found = (place for place, each in enumerate(self.operators) if each.reads)
+        return min(next(found, self.loss_place), self.loss_place)
+
+    @property
+    def loss_place(self) -> int:
+        """Place of the first operator of the backward."""
+        backward = (n for n, each in enumerate(self.operators) if each.direction is Pass.BACKWARD)
+        return next(backward, len(self.operators))
+
+    @property
+    def exchange_place(self) -> int:
+        """Place after the last operator that gives embeddings their gradients.
+
+        Where none does, it is that of the loss.
+        """
+        given = (place + 1 for place, each in enumerate(self.operators) if each.embeddings)
+        return max(given, default=self.loss_place)
 
     def at(self: "OperatorList[Size]", batch: BatchSize) -> "OperatorList[int]":
         """Return the list with the sizes that it has at a batch.

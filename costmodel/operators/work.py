@@ -11,6 +11,7 @@ names, and the order of inputs.
 from typing import NamedTuple
 
 from costmodel.base.units import Bytes
+from costmodel.operators.held_bytes import held_bytes
 from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import (
     DenseOperator,
@@ -61,7 +62,7 @@ class ListWork(NamedTuple):
     backward_flop: float
     moved: Bytes
     kept: Bytes
-    """Between forward and backward (``kept_bytes``)."""
+    """Of activations, between forward and backward."""
 
     @property
     def flop(self) -> float:
@@ -78,26 +79,8 @@ def work_of(operators: OperatorList[int]) -> ListWork:
         forward_flop=by_pass[Pass.FORWARD],
         backward_flop=by_pass[Pass.BACKWARD],
         moved=sum(sum(moved(each)) for each in operators.operators),
-        kept=kept_bytes(operators),
+        kept=held_bytes(operators).at_loss,
     )
-
-
-def kept_bytes(operators: OperatorList[int]) -> Bytes:
-    """Return the bytes of activations that are held when the loss is there.
-
-    Those that the forward makes and the backward reads, each as large as the operator makes it
-    that allocates it. Embeddings, inputs and parameters are not among them.
-    """
-    made: dict[int, Bytes] = {}
-    read: set[int] = set()
-    for each in operators.operators:
-        if each.direction is Pass.BACKWARD:
-            read |= {tensor.storage for tensor in each.inputs}
-            continue
-        for tensor in each.outputs:
-            if tensor.storage >= 0:
-                made.setdefault(tensor.storage, tensor.num_bytes)
-    return sum((size for storage, size in made.items() if storage in read), 0.0)
 
 
 class _Form(NamedTuple):

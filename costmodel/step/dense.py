@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -12,6 +13,7 @@ from costmodel.step.builder import StepBuilder
 from costmodel.step.dense_kernels import DenseKernel, DenseStretches
 from costmodel.step.graph import Stage
 from costmodel.step.layer_kernels import layer_kernels
+from costmodel.step.operator_kernels import operator_kernels
 
 MOST_WRITTEN_KERNELS = 64
 """Kernels of a stretch that are written one by one; of more, runs of several are written as one,
@@ -21,8 +23,11 @@ Hooks: TypeAlias = Mapping[int, Callable[[], None]]
 NO_HOOKS: Hooks = MappingProxyType({})
 
 
+@lru_cache(maxsize=16)
 def dense_kernels(workload: Workload, gpu: Gpu) -> DenseStretches:
     """Return the kernels of a workload's dense part: of its operators, or else its layers."""
+    if workload.dense.operators is not None:
+        return operator_kernels(workload, gpu)
     return layer_kernels(workload, gpu)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from costmodel.base.units import Bytes, Seconds
+from costmodel.domain.dense_layers import input_bytes_per_sample
 from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Source
 from costmodel.domain.lengths import fullest_batch
 from costmodel.domain.plan import ShardingType
@@ -283,7 +284,7 @@ def _exchanged(group: GroupFormulas) -> Mark:
 def _batch_bytes(workload: Workload, world_size: int) -> Bytes:
     """Return the bytes of features, ids (and weights), lengths and labels of a fullest batch."""
     fullest = fullest_batch(workload, world_size)
-    per_sample = 4.0 * workload.dense.num_dense_features + 4.0
+    per_sample = input_bytes_per_sample(workload)
     for table in workload.tables:
         per_id = workload.index_bytes + (WEIGHT_BYTES if table.weighted else 0.0)
         per_sample += fullest * table.pooling_factor * per_id + LENGTH_BYTES * table.num_bags

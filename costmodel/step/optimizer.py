@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from costmodel.base.units import Bytes, Seconds
-from costmodel.domain.dense_layers import DenseLayer, dense_layers
+from costmodel.domain.dense_layers import trained_parameters
 from costmodel.domain.hardware import Device, HardwareProfile
 from costmodel.domain.workload import Optimizer, OptimizerImplementation, Workload
 from costmodel.step.builder import StepBuilder
@@ -83,18 +83,16 @@ class DenseOptimizer:
 
         In the loop, kernels run while the host issues those of the next parameters.
         """
-        layers = dense_layers(self.workload)
+        trained = trained_parameters(self.workload)
         hardware = self.builder.hardware
         used = _implementation(self.workload, hardware, replicated=bool(replicated))
         kernels = _kernels(self.workload, used)
         tables = sum((group.tables for group in replicated), start=Linear())
         parameters = (each for group in replicated for each in group.parameter_bytes.values())
         moved = sum(parameters, start=Linear())
-        num_bytes = kernels.passes * (
-            moved + float(sum(4 * each.num_parameters for each in layers))
-        )
+        num_bytes = kernels.passes * (moved + trained.num_bytes)
         loops = used is OptimizerImplementation.FOR_LOOP
-        turns = tables + float(_num_tensors(layers)) if loops else Linear.of(1.0)
+        turns = tables + float(trained.num_tensors) if loops else Linear.of(1.0)
         launches = kernels.num_launches * turns
         seconds = launches * hardware.gpu.kernel_latency + num_bytes / hardware.gpu.memory_bandwidth
         with self.builder.part_of(*(group.key for group in replicated)):
@@ -116,7 +114,7 @@ class DenseOptimizer:
         counts = self.workload.dense.optimizer.elementwise is not _SGD
         if used is not OptimizerImplementation.FOREACH or not counts:
             return 0.0
-        return _LISTED_OPS * _num_tensors(dense_layers(self.workload))
+        return _LISTED_OPS * trained_parameters(self.workload).num_tensors
 
 
 def _implementation(
@@ -133,10 +131,6 @@ def _implementation(
 
 def _kernels(workload: Workload, used: OptimizerImplementation) -> Kernels:
     return IMPLEMENTATIONS[used][workload.dense.optimizer.elementwise]
-
-
-def _num_tensors(layers: Sequence[DenseLayer]) -> int:
-    return sum(2 if layer.bias else 1 for layer in layers)
 
 
 def replica_update_time(workload: Workload, hardware: HardwareProfile, num_bytes: Bytes) -> Seconds:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from costmodel.base.errors import InputError, Problem
+from costmodel.base.errors import InputError
 from costmodel.operators.operator_list import (
     BatchSize,
     DenseOperator,
@@ -17,7 +17,7 @@ from costmodel.operators.work import check_form
 from planner.files.disk import read_text, source_name, write_text
 from planner.files.json_text import dump_json
 from planner.files.kinds import FileKind, check_kind
-from planner.files.source import parse_json
+from planner.files.source import KeyPath, parse_json
 from planner.files.validator import Validator, in_order
 
 if TYPE_CHECKING:
@@ -42,21 +42,30 @@ def load_operators(path: str | Path) -> OperatorList[Size]:
 
 def parse_operators(text: str, source: str) -> OperatorList[Size]:
     """Read it from a text; `source` is what messages call it."""
-    from planner.files.dense_schema import DenseFile
-
     document = parse_json(text, source)
     check_kind(document, FileKind.DENSE)
     validator = Validator(document)
-    values = validator.whole(DenseFile, document.data, ())
-    if values is None:
+    found = read_operators(validator, document.data, ())
+    if found is None:
         raise InputError(source, in_order(validator.problems), text)
+    return found
+
+
+def read_operators(validator: Validator, data: object, path: KeyPath) -> OperatorList[Size] | None:
+    """Return the operators at a path of a document; None: something is wrong, which is noted."""
+    from planner.files.dense_schema import DenseFile
+
+    values = validator.whole(DenseFile, data, path)
+    if values is None:
+        return None
     try:
         found = _operator_list(values)
         for operator in found.operators:
             check_form(operator)
         found.at(found.recorded)
     except ValueError as error:
-        raise InputError(source, (Problem(message=str(error)),), text) from None
+        validator.note(str(error), path)
+        return None
     return found
 
 

@@ -35,6 +35,7 @@ class SizeEntry(_DenseSection):
     """A number of elements: each coefficient times what it is called, added up."""
 
     constant: Coefficient = 0.0
+    """As it is."""
     samples: Coefficient = 0.0
     """Times the samples of a rank's batch."""
     longest: Coefficient = 0.0
@@ -114,6 +115,7 @@ class RecordedEntry(_DenseSection):
     """The largest batch that the model ran with."""
 
     samples: Count
+    """Its samples."""
     longest: Count = 0
     """Ids of the longest sequence."""
     ids: Count = 0

@@ -9,6 +9,7 @@ from costmodel.base.errors import InputError
 from costmodel.base.limits import MOST_TABLES, shown
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
 from costmodel.inputs.distribution import InputDistribution, ReuseHistogram, UniqueFraction, Zipf
+from costmodel.operators.operator_list import OperatorList, Size
 from planner.files.disk import read_text, source_name
 from planner.files.kinds import FileKind, check_kind
 from planner.files.source import Document, KeyPath, parse_yaml
@@ -159,10 +160,39 @@ class _Builder:
 
         if "dense" not in data:
             return DenseModel()
-        path = (*self.path, "dense")
-        values, usable = self.validator.fields(schema.Dense, data["dense"], path)
+        path, given = (*self.path, "dense"), data["dense"]
+        inside = given.get("operators") if isinstance(given, dict) else None
+        if isinstance(inside, dict):
+            given = {name: value for name, value in given.items() if name != "operators"}
+        values, usable = self.validator.fields(schema.DenseFields, given, path)
+        listed = inside if isinstance(inside, dict) else values.get("operators")
+        if listed is not None:
+            values["operators"] = self._operators(listed, (*path, "operators"))
+            usable = usable and values["operators"] is not None
         dense = self._domain(DenseModel(), values, path)
         return dense if usable else None
+
+    def _operators(self, given: str | dict[str, Any], path: KeyPath) -> OperatorList[Size] | None:
+        """Return operators that are given, or are in a file beside this one.
+
+        None if something is wrong, which is noted.
+        """
+        from planner.files.dense import load_operators, read_operators
+
+        if isinstance(given, dict):
+            return read_operators(self.validator, given, path)
+        beside = Path(self.validator.document.source).parent / given
+        try:
+            return load_operators(beside)
+        except InputError as error:
+            first = error.problems[0]
+            where = f"{beside}:{first.line}" if first.line else str(beside)
+            self.validator.note(
+                f"`operators` names a file that cannot be used ({where}): {first.message}",
+                path,
+                hint="planner trace-model writes it",
+            )
+            return None
 
     def _tables(self, data: Mapping[str, Any], batch: int) -> tuple[EmbeddingTable, ...] | None:
         from planner.files import workload_schema as schema

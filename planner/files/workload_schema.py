@@ -25,6 +25,7 @@ from costmodel.domain.workload import (
     Workload,
 )
 from costmodel.inputs.distribution import Zipf
+from planner.files.dense_schema import DenseFile
 
 
 def _defaults(domain_class: type) -> dict[str, Any]:
@@ -187,8 +188,8 @@ class Comms(_WorkloadSection):
     """Type in which their gradients are sent; by default, and with `fp32`, `output_type`."""
 
 
-class Dense(_WorkloadSection):
-    """The data-parallel part of a DLRM: bottom MLP, interaction, top MLP."""
+class DenseFields(_WorkloadSection):
+    """The data-parallel part: bottom MLP, interaction, top MLP, or operators of a file."""
 
     num_dense_features: Int64 = Field(
         default=_DENSE["num_dense_features"],
@@ -243,6 +244,15 @@ class Dense(_WorkloadSection):
     )
     """Multiplications of a sample's forward that the model may have, where it was read in part:
     they widen the interval of the step. 0: as many as these layers have."""
+    operators: str | None = None
+
+
+class Dense(DenseFields):
+    """The data-parallel part of a model: bottom MLP, interaction, top MLP, or any operators."""
+
+    operators: str | DenseFile | None = None
+    """Instead of layers: the file of what the dense part runs, by its path from this file's folder
+    (`planner trace-model` writes it), or what is in it."""
 
 
 class Head(_WorkloadSection):

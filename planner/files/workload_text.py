@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
+from costmodel.domain.workload import LAYER_FIELDS, DenseModel, EmbeddingTable, Workload
 from costmodel.inputs.distribution import InputDistribution, UniqueFraction, Zipf
 from planner.files.source import yaml_class
 
@@ -18,11 +18,6 @@ def workload_data(workload: Workload) -> dict[str, Any]:
     """Return the workload as plain data, in the form of a workload file."""
     rows = [_table_data(table) for table in workload.tables]
     common = _shared(rows)
-    dense = {
-        field.name: _plain(getattr(workload.dense, field.name))
-        for field in dataclasses.fields(DenseModel)
-        if field.name in _ALWAYS or getattr(workload.dense, field.name) != field.default
-    }
     data: dict[str, Any] = {
         "name": workload.name,
         "local_batch_size": workload.local_batch_size,
@@ -41,13 +36,27 @@ def workload_data(workload: Workload) -> dict[str, Any]:
     given = {name: _plain(data_type) for name, data_type in comms.items() if data_type}
     if given:
         data["comms"] = given
-    data["dense"] = dense
+    data["dense"] = _dense_data(workload.dense)
     if common:
         data["defaults"] = common
     data["tables"] = [
         {key: value for key, value in row.items() if key not in common} for row in rows
     ]
     return data
+
+
+def _dense_data(dense: DenseModel) -> dict[str, Any]:
+    from planner.files.dense import operators_data
+
+    data = {
+        field.name: _plain(getattr(dense, field.name))
+        for field in dataclasses.fields(DenseModel)
+        if field.name in _ALWAYS or getattr(dense, field.name) != field.default
+    }
+    if dense.operators is None:
+        return data
+    told = {name: value for name, value in data.items() if name not in LAYER_FIELDS}
+    return {**told, "operators": operators_data(dense.operators)}
 
 
 def dump_workload(workload: Workload) -> str:

@@ -9,7 +9,7 @@ from rich.text import Text
 from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import HardwareProfile
 from costmodel.domain.workload import DataType
-from costmodel.kernels.operators import operator_time, pass_times
+from costmodel.kernels.operators import operator_estimate, pass_times
 from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import BatchSize, DenseOperator, OperatorList, Pass, Size
 from costmodel.operators.work import flop, moved, work_of
@@ -70,7 +70,7 @@ FAMILIES: list[Column[FamilyWork]] = [
 
 
 def _seconds(operator: DenseOperator[int], machine: OnMachine) -> Seconds:
-    return operator_time(operator, machine.precision, machine.hardware.gpu)
+    return operator_estimate(operator, machine.precision, machine.hardware.gpu).seconds
 
 
 def operators_text(

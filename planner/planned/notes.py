@@ -4,8 +4,10 @@ from collections.abc import Iterator
 
 from costmodel.base.units import Seconds
 from costmodel.domain.codecs import wire_type
+from costmodel.domain.dense_operators import rank_batch
 from costmodel.domain.hardware import Device, Gpu, Topology
-from costmodel.domain.workload import DataType, DenseModel, Optimizer, Workload
+from costmodel.domain.workload import DataType, Optimizer, Pooling, Workload
+from costmodel.operators.operator_list import OperatorList, Size
 from planner.planned.verdict import SAME_STEP
 from planner.show.format import count, duration
 
@@ -60,14 +62,37 @@ def untrained(workload: Workload, device: Device) -> Iterator[str]:
         )
 
 
-def note_on_reading(dense: DenseModel) -> Iterator[str]:
-    """Yield a warning of how surely a model's dense layers were read, if that is not certain."""
+def notes_on_reading(workload: Workload) -> Iterator[str]:
+    """Yield warnings of what was assumed where a model's dense part was read."""
+    dense, listed = workload.dense, workload.dense.operators
+    if listed is not None:
+        said = [*listed.assumed, *_unexplained(listed), *_sequences(workload)]
+        if said:
+            yield f"of the dense part's {count(len(listed.operators), 'operator')}: " + "; ".join(
+                said
+            )
     if dense.most_products:
         yield (
             f"the dense part was read from {dense.read_parameters:,} of "
             f"{count(dense.model_parameters, 'parameter')}: what it may take beside that is in the "
             "interval, not in the predicted step"
         )
+
+
+def _unexplained(listed: OperatorList[Size]) -> Iterator[str]:
+    if listed.unexplained:
+        yield (
+            f"{count(len(listed.unexplained), 'operator')} with sizes that follow from no batch's "
+            "terms, as in the run that read them"
+        )
+
+
+def _sequences(workload: Workload) -> Iterator[str]:
+    """Yield how long sequences are taken to be where tables do not say it."""
+    unpooled = [each for each in workload.tables if each.pooling is Pooling.NONE]
+    if unpooled and not any(each.longest_bag for each in unpooled):
+        longest = count(rank_batch(workload).longest, "id")
+        yield f"the longest sequence of a batch has {longest} (`longest_bag` of tables says it)"
 
 
 def notes_on(workload: Workload, topology: Topology) -> Iterator[str]:
@@ -77,7 +102,7 @@ def notes_on(workload: Workload, topology: Topology) -> Iterator[str]:
     as another one; a type that is no faster than fp32 has no units of its own.
     """
     yield from untrained(workload, topology.hardware.device)
-    yield from note_on_reading(workload.dense)
+    yield from notes_on_reading(workload)
     gpu, asked = topology.hardware.gpu, _uses(workload)
     for data_type, older in _NOT_EVERYWHERE.items():
         if topology.hardware.device is Device.CPU or _multiplies(gpu, data_type):

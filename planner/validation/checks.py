@@ -10,7 +10,7 @@ from costmodel.base.units import GIB, KIB, Bytes
 from costmodel.domain.codecs import wire_type
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.validity import check_plan
-from costmodel.domain.workload import DataType, LaunchMode, Pipeline, Pooling, Workload
+from costmodel.domain.workload import DataType, DenseModel, LaunchMode, Pipeline, Pooling, Workload
 from costmodel.memory.rank_memory import memory_per_rank
 from planner.files.plans import PlanFile
 from planner.planned.notes import untrained
@@ -41,14 +41,21 @@ def _untrainable(workload: Workload) -> Iterator[tuple[str, str | None]]:
     if workload.pipeline is Pipeline.PREFETCH:
         message = "pipeline `prefetch_sparse_dist` is not trained: only a GPU has UVM caches"
         yield message, "set `pipeline` to `sparse_dist`"
-    if workload.dense.launch is not LaunchMode.EAGER:
-        message = f"`launch: {workload.dense.launch}` is not trained, only `eager`"
-        yield message, "leave `launch` of the dense model out"
     if any(wire_type(workload, summed=False, backward=backward) for backward in (False, True)):
         yield "quantized communication is not trained", None
     if workload.output_type is not DataType.FP32:
         yield f"output_type `{workload.output_type}` is not trained, only `fp32`", None
-    if workload.dense.fused_interaction:
+    yield from _untrainable_dense(workload.dense)
+
+
+def _untrainable_dense(dense: DenseModel) -> Iterator[tuple[str, str | None]]:
+    if dense.launch is not LaunchMode.EAGER:
+        message = f"`launch: {dense.launch}` is not trained, only `eager`"
+        yield message, "leave `launch` of the dense model out"
+    if dense.operators is not None:
+        message = "the dense part is a list of operators, and a model is trained from layers"
+        yield message, "give `dense` as `bottom_mlp`, `interaction` and `top_mlp`"
+    if dense.fused_interaction:
         yield "TorchRec has no fused interaction", "leave `fused_interaction` out"
 
 

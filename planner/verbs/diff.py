@@ -130,7 +130,7 @@ def _other_model(old: Workload, new: Workload) -> str:
     same = sum(now.get(name) == size for name, size in was.items())
     if same < max(len(was), len(now)):
         return f"{same:,} of {len(was):,} and {len(now):,} tables are the same"
-    layers = [(d.bottom_mlp, d.interaction, d.top_mlp) for d in (old.dense, new.dense)]
+    layers = [(d.bottom_mlp, d.interaction, d.top_mlp, d.operators) for d in (old.dense, new.dense)]
     return "" if layers[0] == layers[1] else "their dense layers differ"
 
 

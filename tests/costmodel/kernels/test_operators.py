@@ -4,7 +4,7 @@ from dense_operators import operator
 from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import gemm_estimate
 from costmodel.kernels.operators import (
-    operator_time,
+    operator_estimate,
     pass_times,
     products_estimate,
 )
@@ -58,14 +58,14 @@ def test_products_have_the_flop_of_their_operator(given: DenseOperator[int], num
 def test_a_product_takes_what_its_estimate_says() -> None:
     given = operator("mm", [(4096, 512), (512, 256)], (4096, 256))
     expected = gemm_estimate(4096, 256, 512, DataType.TF32, GPU).seconds
-    assert operator_time(given, DataType.TF32, GPU) == expected
+    assert operator_estimate(given, DataType.TF32, GPU).seconds == expected
 
 
 def test_half_precision_is_its_own() -> None:
     shapes = [(4096, 512), (512, 256)]
     half = operator("mm", shapes, (4096, 256), data_type="bfloat16")
     expected = gemm_estimate(4096, 256, 512, DataType.BF16, GPU).seconds
-    assert operator_time(half, DataType.FP32, GPU) == expected
+    assert operator_estimate(half, DataType.FP32, GPU).seconds == expected
 
 
 def test_small_products_of_a_batch_share_a_kernel() -> None:
@@ -79,11 +79,17 @@ def test_small_products_of_a_batch_share_a_kernel() -> None:
 
 def test_all_else_takes_what_its_bytes_do() -> None:
     added = operator("add", [(4096, 512), (4096, 512)], (4096, 512))
-    assert operator_time(added, DataType.FP32, GPU) == pointwise_time(3 * 4096 * 512 * 4, GPU)
+    assert operator_estimate(added, DataType.FP32, GPU).seconds == pointwise_time(
+        3 * 4096 * 512 * 4, GPU
+    )
     joined = operator("cat", [(4096, 512), (4096, 512)], (4096, 1024))
-    assert operator_time(joined, DataType.FP32, GPU) == concat_time(4 * 4096 * 512 * 4, GPU)
+    assert operator_estimate(joined, DataType.FP32, GPU).seconds == concat_time(
+        4 * 4096 * 512 * 4, GPU
+    )
     empty = operator("mm", [(0, 512), (512, 256)], (0, 256))
-    assert operator_time(empty, DataType.FP32, GPU) == pointwise_time(512 * 256 * 4, GPU)
+    assert operator_estimate(empty, DataType.FP32, GPU).seconds == pointwise_time(
+        512 * 256 * 4, GPU
+    )
 
 
 def test_forward_and_backward_add_up_and_are_issued_one_by_one() -> None:
@@ -91,7 +97,7 @@ def test_forward_and_backward_add_up_and_are_issued_one_by_one() -> None:
     backward = operator("threshold_backward", [(4096, 512), (4096, 512)], (4096, 512))
     listed = OperatorList(operators=(forward, backward, backward), recorded=BatchSize(1))
     times, host = pass_times(listed, DataType.FP32, H100), H100.host
-    each = operator_time(forward, DataType.FP32, GPU)
+    each = operator_estimate(forward, DataType.FP32, GPU).seconds
     assert times[Pass.FORWARD] == (each, host.op_time + host.launch_time)
     assert times[Pass.BACKWARD].kernels == 2 * each
     assert times[Pass.BACKWARD].host == 2 * (host.backward_op_time + host.launch_time)

@@ -12,7 +12,6 @@ from costmodel.operators.work import (
     Moved,
     check_form,
     flop,
-    kept_bytes,
     moved,
     work_of,
 )
@@ -107,7 +106,7 @@ def test_activations_are_what_the_backward_reads_of_the_forward() -> None:
         name="aten::mm", direction=Pass.BACKWARD, inputs=(gradient, parameter, inputs, made),
         outputs=(gradient,),
     )  # fmt: skip
-    assert kept_bytes(listed(forward, activated, backward)) == 4 * 6 * 4
+    assert work_of(listed(forward, activated, backward)).kept == 4 * 6 * 4
 
 
 def test_a_list_is_the_sum_of_its_operators() -> None:

@@ -1,0 +1,72 @@
+"""The operators of a workload's dense part, at the batch of a rank."""
+
+from functools import lru_cache
+
+from costmodel.base.units import Bytes
+from costmodel.domain.lengths import expected_maximum
+from costmodel.domain.workload import Pooling, Workload
+from costmodel.operators.held_bytes import HeldBytes, held_bytes
+from costmodel.operators.operator_list import BatchSize, OperatorList, Size
+
+
+def rank_batch(workload: Workload) -> BatchSize:
+    """Return the batch of a rank: samples, and the sequences of tables that are not pooled.
+
+    The longest sequence is ``longest_bag`` where a table has it. Elsewhere lengths are taken to be
+    normal, the longest of the batch's e(samples) standard deviations above the mean
+    (``expected_maximum``).
+    """
+    samples = workload.local_batch_size
+    sequences = [each for each in workload.tables if each.pooling is Pooling.NONE]
+    above = expected_maximum(samples) if any(each.pooling_std for each in sequences) else 0.0
+    longest = max(
+        (
+            each.longest_bag or each.pooling_factor / each.num_features + above * each.pooling_std
+            for each in sequences
+        ),
+        default=0.0,
+    )
+    ids = samples * sum(each.pooling_factor for each in sequences)
+    return BatchSize(samples=samples, longest=round(longest), ids=round(ids))
+
+
+@lru_cache(maxsize=16)
+def rank_operators(workload: Workload) -> OperatorList[int]:
+    """Return a workload's operators with the sizes that they have at a rank's batch.
+
+    Raises
+    ------
+    ValueError
+        Its dense part is given as layers.
+
+    """
+    return _operators(workload).at(rank_batch(workload))
+
+
+@lru_cache(maxsize=16)
+def operators_held_bytes(workload: Workload) -> HeldBytes:
+    """Return the bytes that the operators' activations hold."""
+    return held_bytes(rank_operators(workload))
+
+
+@lru_cache(maxsize=16)
+def operators_input_bytes(workload: Workload) -> Bytes:
+    """Return the bytes of a batch's numbers that operators read: dense features, labels.
+
+    They are what is in memory before the step, is no embedding, and grows with the batch.
+    """
+    listed = _operators(workload)
+    embeddings = {each.tensor.storage for each in listed.embeddings}
+    found: dict[int, Bytes] = {}
+    for given, sized in zip(listed.operators, rank_operators(workload).operators, strict=True):
+        for tensor, at_batch in zip(given.inputs, sized.inputs, strict=True):
+            outside = tensor.storage < 0 and tensor.storage not in embeddings
+            if outside and any(any(size[1:]) for size in tensor.sizes):
+                found[tensor.storage] = max(found.get(tensor.storage, 0.0), at_batch.num_bytes)
+    return sum(found.values())
+
+
+def _operators(workload: Workload) -> OperatorList[Size]:
+    if workload.dense.operators is None:
+        raise ValueError("the dense part is given as layers")
+    return workload.dense.operators
