@@ -164,7 +164,7 @@ class _Builder:
         inside = given.get("operators") if isinstance(given, dict) else None
         if isinstance(inside, dict):
             given = {name: value for name, value in given.items() if name != "operators"}
-        values, usable = self.validator.fields(schema.DenseFields, given, path)
+        values, usable = self.validator.fields(schema.DenseByFile, given, path)
         listed = inside if isinstance(inside, dict) else values.get("operators")
         if listed is not None:
             values["operators"] = self._operators(listed, (*path, "operators"))

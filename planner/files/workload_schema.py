@@ -244,7 +244,13 @@ class DenseFields(_WorkloadSection):
     )
     """Multiplications of a sample's forward that the model may have, where it was read in part:
     they widen the interval of the step. 0: as many as these layers have."""
+
+
+class DenseByFile(DenseFields):
+    """As it is read, but for operators that are in the file itself."""
+
     operators: str | None = None
+    """The file that they are in."""
 
 
 class Dense(DenseFields):
