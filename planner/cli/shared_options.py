@@ -185,6 +185,7 @@ class ModelTold(TypedDict):
     local_batch_size: int | None
     dense_optimizer: str | None
     precision: str | None
+    batches: str | None
     say: Callable[[str], None]
 
 
@@ -207,7 +208,13 @@ def model_options(command: Command) -> Command:
         help="With --from-torchrec: arithmetic of the dense part: fp32, tf32, fp16 or bf16, also "
         "of autocast [default: as torch is set].",
     )
-    return batch(optimizer(precision(command)))
+    batches = click.option(
+        "--batches",
+        metavar="MODULE:FUNCTION",
+        help="With --from-torchrec: a function that returns a list of batches, as the model's "
+        "forward takes them, where none can be made up.",
+    )
+    return batch(optimizer(precision(batches(command))))
 
 
 def told_of_model(factory: str | None, flags: dict[str, Any], output: Output) -> ModelTold:
@@ -221,15 +228,16 @@ def told_of_model(factory: str | None, flags: dict[str, Any], output: Output) ->
         There is no model.
 
     """
-    names = ("batch_size", "dense_optimizer", "precision")
-    batch, optimizer, precision = (flags.pop(name) for name in names)
-    for name, value in zip(names, (batch, optimizer, precision), strict=True):
+    names = ("batch_size", "dense_optimizer", "precision", "batches")
+    told = {name: flags.pop(name) for name in names}
+    for name, value in told.items():
         if value is not None and factory is None:
             option = name.replace("_", "-")
             raise click.UsageError(f"--{option} goes with --from-torchrec")
     return {
-        "local_batch_size": batch,
-        "dense_optimizer": optimizer,
-        "precision": precision,
+        "local_batch_size": told["batch_size"],
+        "dense_optimizer": told["dense_optimizer"],
+        "precision": told["precision"],
+        "batches": told["batches"],
         "say": output.remark,
     }

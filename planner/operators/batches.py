@@ -13,6 +13,8 @@ GivenBatch: TypeAlias = Any
 """What forward is called with: a tuple of its arguments, or the only one."""
 LEAST_SIZES = 3
 """Different numbers of samples: two tell how sizes depend on them, and one checks."""
+MOST_SAMPLES = 128
+"""Samples of the largest batch that a model is run with."""
 _SHARES = (1.0, 0.85, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.45)
 """The shares of a given batch that its cuts have; the last one checks."""
 
@@ -122,8 +124,8 @@ class _Cut:
 def given_batches(batches: Sequence[GivenBatch]) -> list[BatchArguments]:
     """Return the batches to run a model with; the last one is to check.
 
-    They are those given, if they have enough different numbers of samples, or else cuts of the
-    largest, that of all its samples too: jagged tensors keep what was worked out of them before.
+    They are those given, if they have enough different numbers of samples and few of them, or else
+    cuts of the largest: jagged tensors keep what was worked out of them before.
 
     Raises
     ------
@@ -132,12 +134,15 @@ def given_batches(batches: Sequence[GivenBatch]) -> list[BatchArguments]:
 
     """
     given = list(map(BatchArguments.of, batches))
-    if len({each.samples for each in given}) >= LEAST_SIZES:
+    if len({each.samples for each in given}) >= LEAST_SIZES and all(
+        each.samples <= MOST_SAMPLES for each in given
+    ):
         return given
     largest = max(given, key=lambda each: each.samples, default=None)
     counts: Sequence[int] = ()
     if largest is not None:
-        counts = [max(2, round(share * largest.samples)) for share in _SHARES]
+        most = min(largest.samples, MOST_SAMPLES)
+        counts = [max(2, round(share * most)) for share in _SHARES]
     if largest is None or len(set(counts)) < LEAST_SIZES:
         raise refused(
             "the sample batches have too few samples to see how sizes depend on them",

@@ -16,7 +16,8 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from costmodel.operators.operator_list import BatchSize
 from planner.operators.batches import BatchArguments
-from planner.operators.refusals import GIVE_A_BATCH, refused
+from planner.operators.recording import Recorder
+from planner.operators.refusals import GIVE_A_BATCH, ReadingError, refused
 from planner.operators.stand_ins import DenseCopy
 
 SIZES = (
@@ -194,10 +195,12 @@ def _dense_width(copy: DenseCopy, batch: BatchArguments) -> int:
     ]
     batch = batch.on("meta") if copy.on_meta else batch
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with Recorder(), torch.no_grad(), torch.random.fork_rng(devices=[]):
             copy.module(*batch.arguments)
     except _WidthFound as found:
         return found.width
+    except ReadingError:
+        raise
     except Exception:  # noqa: BLE001 - the run with that width says what is wrong, and where
         return 1
     finally:

@@ -1,7 +1,10 @@
 """A model's dense part as a list of operators, read from a few small runs on a CPU."""
 
-from collections.abc import Collection, Sequence
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 
+import torch
 from torch import nn
 
 from costmodel.operators.operator_list import OperatorList, Size
@@ -9,6 +12,7 @@ from planner.operators.batches import GivenBatch, given_batches
 from planner.operators.combining import combined
 from planner.operators.made_batches import made_batches
 from planner.operators.recording import Recording, record
+from planner.operators.refusals import refused
 from planner.operators.stand_ins import DenseCopy, dense_copy
 
 
@@ -17,6 +21,7 @@ def read_operators(
     batches: Sequence[GivenBatch] | None = None,
     *,
     tables: Collection[str] = (),
+    autocast: torch.dtype | None = None,
     name: str = "",
 ) -> OperatorList[Size]:
     """Return what a model's dense part runs in a step, at any size of a batch.
@@ -31,6 +36,8 @@ def read_operators(
     tables
         Paths of ``nn.Embedding`` and ``nn.EmbeddingBag`` modules that are planned as tables, as
         TorchRec's collections are.
+    autocast
+        The type of an autocast around forward; None: there is none but what is in it.
 
     Raises
     ------
@@ -39,17 +46,38 @@ def read_operators(
 
     """
     copy = dense_copy(model, tables)
-    runs = made_batches(model, copy) if batches is None else given_batches(batches)
-    recordings = [record(copy, each) for each in runs]
-    return combined(
-        recordings, copy.module, name=name, assumed=_assumed(copy, recordings[0], given=batches)
-    )
+    with _quiet():
+        runs = made_batches(model, copy) if batches is None else given_batches(batches)
+        recordings = [record(copy, each, autocast) for each in runs]
+    said = _assumed(copy, recordings[0], given=batches, autocast=autocast)
+    try:
+        return combined(recordings, copy.module, name=name, assumed=said)
+    except ValueError as error:
+        raise refused(str(error)) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave out torch's warning to those who trace by its FX, which TorchRec's tensors set off."""
+    logger = logging.getLogger("torch.fx._symbolic_trace")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _assumed(
-    copy: DenseCopy, recording: Recording, *, given: Sequence[GivenBatch] | None
+    copy: DenseCopy,
+    recording: Recording,
+    *,
+    given: Sequence[GivenBatch] | None,
+    autocast: torch.dtype | None,
 ) -> list[str]:
-    said = ["an autocast around forward is not seen, and kernels are those that a CPU has"]
+    around = "no autocast around forward"
+    if autocast is not None:
+        around = f"an autocast of {str(autocast).removeprefix('torch.')} around forward"
+    said = [f"{around}, and kernels that a CPU has"]
     if given is None:
         said.append("batches are made up")
     if recording.made_loss:

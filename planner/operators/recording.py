@@ -32,6 +32,10 @@ _CONVOLUTIONS = {"aten::convolution": 6, "aten::convolution_backward": 7}
 """Where among the arguments ``transposed`` is."""
 
 
+_COMMUNICATES = ("c10d::", "_c10d_functional::")
+"""Operators for which a rank waits for others, which do not run the model."""
+
+
 class RecordedTensor(NamedTuple):
     """A tensor of one run (see ``OperatorTensor``)."""
 
@@ -124,6 +128,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types h
         name = operator._schema.name  # noqa: SLF001 - torch has no other way
         line = _line() if self.direction is Pass.FORWARD else ""
         self.called = f"`{name}`" + (f" ({line})" if line else "")
+        if name.startswith(_COMMUNICATES):
+            raise refused(f"it communicates between ranks by {self.called}")
         inputs = [self._tensor(each, given=True) for each in _tensors((args, kwargs))]
         result = operator(*args, **kwargs)
         outputs = [self._tensor(each) for each in _tensors(result)]
@@ -239,8 +245,12 @@ class _Marks:
         self.recorder.operators[-1].embeddings.append(name)
 
 
-def record(copy: DenseCopy, batch: BatchArguments) -> Recording:
+def record(
+    copy: DenseCopy, batch: BatchArguments, autocast: torch.dtype | None = None
+) -> Recording:
     """Run a model forward and backward once; return its operators.
+
+    ``autocast`` is the type of one around forward.
 
     Raises
     ------
@@ -258,7 +268,9 @@ def record(copy: DenseCopy, batch: BatchArguments) -> Recording:
         torch.manual_seed(0)
         try:
             with recorder:
-                loss, made_loss = _loss(module(*batch.arguments))
+                with torch.autocast("cpu", dtype=autocast, enabled=autocast is not None):
+                    result = module(*batch.arguments)
+                loss, made_loss = _loss(result)
                 recorder.direction = Pass.BACKWARD
                 loss.backward()
         except Exception as error:  # whatever it is, the model raised it

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from costmodel.base.errors import PlannerError
 
 GIVE_A_BATCH = (
-    "give sample batches, as the model's forward takes them: `--batches MODULE:FUNCTION` (a tuple "
-    "is its arguments)"
+    "give batches as the model's forward takes them (a tuple is its arguments): `--batches "
+    "MODULE:FUNCTION`, or `sample_batches` of IterationTimePlanner"
 )
 
 

@@ -193,13 +193,19 @@ def dense_copy(model: nn.Module, tables: Collection[str] = ()) -> DenseCopy:
     inside = {id(p) for module in replaced for p in module.parameters()}
     memo.update({id(module): stand_in for module, stand_in in replaced.items()})
     dense = [p for p in model.parameters() if id(p) not in inside]
-    elements = sum(p.numel() for p in dense if not nn.parameter.is_lazy(p))
+    if any(map(nn.parameter.is_lazy, dense)):
+        raise refused("it has lazy layers, which have no parameters before their first batch")
+    elements = sum(p.numel() for p in dense)
     on_meta = elements > MOST_REAL_ELEMENTS
-    if on_meta:
-        memo.update({id(p): nn.Parameter(p.to("meta"), p.requires_grad) for p in dense})
+    away = "meta" if on_meta else "cpu"
+    memo.update({
+        id(each): nn.Parameter(each.detach().to(away), each.requires_grad)
+        for each in dense
+        if each.device.type not in {away, "meta"}
+    })
     try:
         copied = memo[id(model)] if id(model) in memo else copy.deepcopy(model, memo)
-    except (RuntimeError, TypeError, NotImplementedError) as error:
+    except Exception as error:  # whatever it is, the model's own way to be copied raised it
         raise refused(f"it cannot be copied: {error}") from error
     if on_meta:
         return DenseCopy(copied.to("meta"), given, elements, 0, on_meta)

@@ -1,17 +1,36 @@
-"""Reading the dense part of a TorchRec model as MLPs and an interaction, as far as it is such."""
+"""Reading the dense part of a TorchRec model: as what it runs, or as MLPs where it cannot be run.
+
+MLPs and an interaction that have all of a model's FLOP are timed as these: their host work was
+measured in steps (``costmodel.step.layer_kernels``), that of other operators is a guess.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from costmodel.base.limits import MOST_PRODUCTS
-from costmodel.domain.dense_layers import num_products
-from costmodel.domain.workload import DenseModel, EmbeddingTable, Interaction, Pooling, Workload
+from costmodel.domain.dense_layers import bottom_width, num_products, num_sparse_features
+from costmodel.domain.dense_operators import rank_operators
+from costmodel.domain.workload import (
+    DataType,
+    DenseModel,
+    EmbeddingTable,
+    Interaction,
+    Pooling,
+    Workload,
+)
+from costmodel.operators.operator_list import OperatorList, Size
+from costmodel.operators.work import work_of
+from planner.operators.reading import read_operators
+from planner.operators.refusals import ReadingError
 from planner.torchrec.dense_training import DenseTraining
 from planner.torchrec.error_types import refusing
+from planner.torchrec.modules import FoundTable, ModelReading
 
 UNTOLD_LENGTH = 143.0
 """Largest number of ids of a sequence whose length is unknown. Layers of HSTU, read once per
@@ -46,10 +65,12 @@ class DenseReading:
     """Kinds of modules that have the other parameters."""
     otherwise: tuple[str, ...] = ()
     """What runs in another way than it is timed."""
+    not_run: str = ""
+    """Why the model's operators could not be read; empty: they were."""
 
     @property
     def is_sure(self) -> bool:
-        """Whether the layers have (nearly) all work of the model."""
+        """Whether all that the model runs is timed, or layers with (nearly) all of its work."""
         return not (self.model.most_products or self.otherwise)
 
     @property
@@ -57,6 +78,12 @@ class DenseReading:
         """One or two sentences on what was read."""
         if not self.num_parameters:
             return "no dense part: the model has no parameters outside its tables"
+        listed = self.model.operators
+        if listed is not None:
+            return (
+                f"the dense part was read whole: {len(listed.operators):,} operators, "
+                f"{self.num_parameters:,} parameters; {_flops_text(self.flops)} of a rank's forward"
+            )
         read = (
             f"the dense part was read from {self.num_read:,} of {self.num_parameters:,} dense "
             "parameters"
@@ -70,6 +97,8 @@ class DenseReading:
         if self.unread:
             kinds = ", ".join(self.unread)
             doubts.insert(0, f"those of {kinds} were not, and their FLOP are not known")
+        if self.not_run:
+            doubts.append(f"what it runs could not be read ({self.not_run})")
         return (
             f"{read}; {'; '.join(doubts)}. What that may take is in the step's interval, not in "
             "the predicted step; `dense` tells what there is"
@@ -77,6 +106,78 @@ class DenseReading:
 
 
 def read_dense(
+    module: nn.Module,
+    found: Sequence[FoundTable],
+    tables: Sequence[EmbeddingTable],
+    reading: ModelReading,
+) -> DenseReading:
+    """Return the dense part of a model: what it runs, or the layers that it has.
+
+    Parameters
+    ----------
+    module
+        The model.
+    found
+        Its tables, wherever they are planned: nothing below their modules is dense.
+    tables
+        As the workload has them.
+    reading
+        The batch of a rank, how the dense part is trained, and batches to run the model with.
+
+    Raises
+    ------
+    torchrec.distributed.planner.types.PlannerError
+        Layers are wider or more than a dense model's can be.
+
+    """
+    training, samples = reading.training, reading.local_batch_size
+    layers = read_layers(module, {each.path for each in found}, tables, samples, training)
+    if not (layers.num_parameters and tables):
+        return layers
+    try:
+        listed = _operators(module, found, reading)
+    except ReadingError as error:
+        why = ": ".join(filter(None, (error.message, error.hint)))
+        return layers if layers.is_sure else replace(layers, not_run=why)
+    linear = (each for each in module.modules() if isinstance(each, nn.Linear))
+    dense = training.applied(DenseModel(operators=listed), linear)
+    workload = Workload(tables=tuple(tables), dense=dense, local_batch_size=samples)
+    flops = work_of(rank_operators(workload)).forward_flop
+    beside = Workload(tables=tuple(tables), dense=layers.model, local_batch_size=samples)
+    if layers.is_sure and abs(_flops(beside) / max(flops, 1.0) - 1) < SURE:
+        return layers
+    return DenseReading(
+        model=dense,
+        flops=flops,
+        num_parameters=listed.num_parameters,
+        num_read=listed.num_parameters,
+    )
+
+
+def _operators(
+    module: nn.Module, found: Sequence[FoundTable], reading: ModelReading
+) -> OperatorList[Size]:
+    """Return what a model runs, with given batches, or else with made ones."""
+    half = {DataType.FP16: torch.float16, DataType.BF16: torch.bfloat16}
+    told = reading.training.precision
+    plain = {each.path for each in found if isinstance(each.module, _LOOKUPS)}
+    autocast = None if told is None else half.get(told)
+    if reading.forward_batches:
+        with suppress(ReadingError):
+            return read_operators(module, reading.forward_batches, tables=plain, autocast=autocast)
+    return read_operators(module, tables=plain, autocast=autocast)
+
+
+def _flops(workload: Workload) -> float:
+    """Return the FLOP of a rank's forward in layers, and in the dot products between them."""
+    dense, features = workload.dense, num_sparse_features(workload)
+    products = num_products(workload)
+    if dense.interaction is Interaction.DOT:
+        products += (features + 1) ** 2 * bottom_width(workload)
+    return 2.0 * products * workload.local_batch_size
+
+
+def read_layers(
     module: nn.Module,
     embedding_paths: Iterable[str],
     tables: Sequence[EmbeddingTable],

@@ -38,15 +38,16 @@ def read_factory(
     dense: DenseModel | None = None,
     dense_optimizer: OptimizerGiven | None = None,
     precision: PrecisionGiven | None = None,
+    batches: str | None = None,
     say: Callable[[str], None] = _LOGGER.warning,
 ) -> tuple[Workload, dict[str, Any]]:
     """Return the workload of the model that ``module:function`` returns, and its tables' places.
 
     The module is looked for in the working directory, too. The model is read for CUDA; kernels in
     host memory are left out, as in a workload file that names none. The places are as a plan file
-    has them. Without a dense model the model's linear layers are read, and ``say`` is called with a
-    text of how much that is and what is assumed; optimizer and precision as for
-    ``IterationTimePlanner``.
+    has them. Without a dense model the model's is read, with the batches that another function
+    returns or made ones, and ``say`` is called with a text of how much that is and what is assumed;
+    optimizer and precision as for ``IterationTimePlanner``.
 
     Raises
     ------
@@ -59,9 +60,14 @@ def read_factory(
     try:
         training = DenseTraining.told(dense_optimizer, precision)
         reading = ModelReading(
-            compute_device=DEVICE, local_batch_size=batch, dense=dense, training=training
+            compute_device=DEVICE,
+            local_batch_size=batch,
+            dense=dense,
+            forward_batches=() if batches is None else _batches(batches),
+            training=training,
         )
-        read = read_model(model, get_default_sharders(), reading)
+        with redirect_stdout(sys.stderr):  # the model runs
+            read = read_model(model, get_default_sharders(), reading)
     except TorchRecError as error:
         raise _refused(spec, str(error)) from error
     if read is None or not read.tables:
@@ -99,10 +105,16 @@ def read_factory_operators(spec: str, batches: str | None = None) -> OperatorLis
     """
     with redirect_stdout(sys.stderr):  # as above
         model = _model(spec)
-        given = None if batches is None else _factory_model(batches, _factory(batches))
-        if given is not None and not isinstance(given, list):
-            raise _refused(batches or "", f"it returns a {type(given).__name__}, not a list")
+        given = None if batches is None else _batches(batches)
         return read_operators(model, given, name=spec)
+
+
+def _batches(spec: str) -> list[Any]:
+    with redirect_stdout(sys.stderr):  # as of a model
+        given = _factory_model(spec, _factory(spec))
+    if not isinstance(given, list):
+        raise _refused(spec, f"it returns a {type(given).__name__}, not a list")
+    return given
 
 
 def _model(spec: str) -> nn.Module:

@@ -116,13 +116,7 @@ def read_model(
     model = _assembled(found, reading)
     if reading.dense is not None:
         return replace(model, dense=reading.training.on(reading.dense))
-    dense = read_dense(
-        module,
-        {each.path for each in every},
-        model.tables,
-        reading.local_batch_size,
-        reading.training,
-    )
+    dense = read_dense(module, every, model.tables, reading)
     return replace(model, dense=dense.model, dense_reading=dense)
 
 

@@ -49,7 +49,9 @@ class ModelReading:
     stashes: bool = True
     """Whether the training loop stashes weights of tables configured for it."""
     dense: DenseModel | None = None
-    """The dense model; None: the model's linear layers are read."""
+    """The dense model; None: it is read."""
+    forward_batches: Sequence[Any] = ()
+    """Batches as the model's forward takes them, to see what it runs."""
     training: DenseTraining = field(default_factory=DenseTraining)
     """How the dense part is trained."""
 

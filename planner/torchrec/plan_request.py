@@ -47,13 +47,15 @@ class PlanRequest:
     gradient_accumulation_steps: int
     restore_site: int | None
     dense: DenseModel | None
-    """None: the model's linear layers are read."""
+    """None: it is read."""
     training: DenseTraining
     """How the dense part is trained."""
     constraints: Mapping[str, Any]
     """``ParameterConstraints`` by table, or by module path and table."""
     fixed: TorchRecPlan
     """The plan of the tables that keep theirs."""
+    forward_batches: Sequence[Any] = ()
+    """Sample batches as forward takes them."""
     replicate: bool | None = None
     """Whether tables that may be sharded may be replicated; None: only if that is surely faster."""
     listed: Mapping[str, Kernels] = field(default_factory=dict)
@@ -71,6 +73,7 @@ class PlanRequest:
             fixed=self.fixed.plan,
             stashes=self.pipeline is Pipeline.SPARSE_DIST,
             dense=self.dense,
+            forward_batches=self.forward_batches,
             training=self.training,
         )
 

@@ -1,7 +1,7 @@
 """A TorchRec sharding planner that minimises the predicted iteration time."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -96,11 +96,14 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         ``cpu-gloo`` on CPU.
     sample_batches
         A few batches (``KeyedJaggedTensor``, or objects that have one as ``sparse_features``), for
-        pooling factors and input distributions where the constraints do not tell.
+        pooling factors and input distributions where the constraints do not tell. If forward takes
+        them as they are, the model is run with some of their samples.
     sharder, seed
         The search: a sharder's name, or ``auto``.
     dense
-        The MLPs; without it the model's linear layers are read; the warning says how much that is.
+        The dense part; without it the model is run a few times on the CPU, on a copy and with small
+        batches, and all that it runs is read (``planner.operators``). Where that cannot be, its
+        linear layers are, and the warning says how much that is.
     dense_optimizer
         What updates dense parameters and replicated tables: a workload file's name (``adam``), or
         torch's optimizer or class; before that of ``dense``. Untold it is taken to be Adagrad: the
@@ -179,6 +182,8 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         }
         self.plan_loader = plan_loader
         self._search = Search(seed=seed, time_limit=timeout_seconds or Search().time_limit)
+        if isinstance(sample_batches, Iterator):
+            sample_batches = list(sample_batches)
         profile, name = resolve_profile(hardware, topology.compute_device)
         self._batches = to_batches(sample_batches)
         self._sharder = sharder
@@ -194,6 +199,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             training=DenseTraining.told(dense_optimizer, precision),
             constraints=self._constraints,
             fixed=fixed_plan or TorchRecPlan(plan={}),
+            forward_batches=tuple(sample_batches or ()),
             replicate=replicate,
         )
         self._chosen: Callable[[], list[ShardingOption]] = list
@@ -413,6 +419,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
 
     def _question(self, module: nn.Module, sharders: Sequence[Any]) -> Question:
         """Return what all ranks must agree on; sample batches may differ, rank 0's count."""
+        question = replace(self._request, dense=self._request.dense or DenseModel())
         return shared_question(
-            self._topology, self._batch_size, lambda: self._request.read(module, sharders, ())
+            self._topology, self._batch_size, lambda: question.read(module, sharders, ())
         )

@@ -21,6 +21,7 @@ from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import BatchSize, Pass
 from costmodel.operators.work import work_of
 from planner.operators import stand_ins
+from planner.operators.batches import MOST_SAMPLES
 from planner.operators.made_batches import made_batches
 from planner.operators.reading import read_operators
 from planner.operators.recording import record
@@ -157,13 +158,59 @@ def test_gradients_are_marked_where_they_appear() -> None:
 def test_what_was_assumed_is_said() -> None:
     said = " ".join(read_operators(Plain().eval()).assumed)
     for part in (
-        "autocast around forward is not seen",
+        "no autocast around forward",
         "made up",
         "sum of its outputs",
         "evaluation mode",
     ):
         assert part in said
     assert "evaluation" not in " ".join(read_operators(Plain()).assumed)
+
+
+def test_an_autocast_around_forward_casts_what_it_multiplies() -> None:
+    found = read_operators(Plain(), autocast=torch.bfloat16)
+    types = {
+        each.inputs[-1].data_type.value
+        for each in found.operators
+        if family_of(each.name) is OperatorFamily.PRODUCT
+    }
+    assert types == {"bfloat16"}
+    assert "aten::_to_copy" in {each.name for each in found.operators}
+    assert found.assumed[0].startswith("an autocast of bfloat16 around forward")
+    plain = read_operators(Plain())
+    assert work_of(found.at(BatchSize(99))).flop == work_of(plain.at(BatchSize(99))).flop
+
+
+class Communicates(Plain):
+    """Has other ranks' losses, too."""
+
+    def forward(self, dense: torch.Tensor, sparse: KeyedJaggedTensor) -> torch.Tensor:
+        loss = super().forward(dense, sparse)
+        torch.distributed.all_reduce(loss)
+        return loss
+
+
+def test_a_model_that_waits_for_other_ranks_is_not_run(tmp_path: Path) -> None:
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        with pytest.raises(ReadingError, match=r"communicates between ranks by `c10d::allreduce_`"):
+            read_operators(Communicates())
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+class Lazy(Plain):
+    """Has a layer that takes whatever comes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = nn.LazyLinear(3)
+
+
+def test_a_model_with_lazy_layers_is_refused() -> None:
+    with pytest.raises(ReadingError, match="it has lazy layers"):
+        read_operators(Lazy())
 
 
 class OnData(nn.Module):
@@ -221,6 +268,11 @@ def test_a_given_batch_is_cut() -> None:
     planned = read_operators(Tensors(), [batch], tables=["table"])
     assert [each.name for each in planned.embeddings] == ["table"]
     assert planned.num_parameters == WIDTH + 1
+
+
+def test_of_large_batches_a_few_samples_are_taken() -> None:
+    batches = [{"item": torch.randint(0, 1000, (count,))} for count in (5000, 6000, 7000)]
+    assert read_operators(Tensors(), batches).recorded.samples == MOST_SAMPLES
 
 
 @pytest.mark.parametrize("given", [[], [{"item": torch.zeros(2, dtype=torch.int64)}]])

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -19,10 +19,13 @@ from torchrec.models.dlrm import DLRM, DLRM_DCN, DLRM_Projection, DLRMTrain, Int
 from torchrec.modules.embedding_configs import EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 from torchrec_cases import META, SHARDERS, TOLD, bags, gpus, table
 
 from costmodel.domain.dense_layers import num_products
 from costmodel.domain.workload import DenseModel, Interaction
+from costmodel.operators.operator_list import BatchSize, OperatorList, Size
+from costmodel.operators.work import work_of
 from planner.torchrec import IterationTimePlanner, Solution, load_torchrec_plan, save_plan
 from planner.torchrec.dense_reading import UNTOLD_LENGTH
 
@@ -132,31 +135,114 @@ def test_parts_of_a_model_of_ones_own_are_read_wherever_they_are() -> None:
     )
 
 
-def test_what_no_dense_model_has_is_named(caplog: pytest.LogCaptureFixture) -> None:
+class ByKeyedTensor(nn.Module):
+    """Has a forward that nobody can make a batch for."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, told: dict[str, torch.Tensor]) -> torch.Tensor:
+        raise NotImplementedError(str(told))
+
+
+def test_what_no_layers_have_is_named_where_the_model_cannot_be_run(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     branches = {"interaction_branch1_layer_sizes": [2 * DIM]}
     branches["interaction_branch2_layer_sizes"] = [3 * DIM]
     model = dlrm(DLRM_Projection, **branches)
-    solution = planned(model)
+    solution = planned(ByKeyedTensor(model))
     # all its layers are known, and not that they run side by side
     counts = counted(forward_of(model)) - 2 * 3 * DIM
     assert solution.workload.dense.most_products == counts
     (said,) = messages(caplog)
     assert "InteractionProjectionArch: its branches are timed one after the other" in said
     assert "layers have other inputs than the layers before them: each by itself, all" in said
+    assert "what it runs could not be read (the model's operators cannot be read: its" in said
+    assert "`sample_batches` of IterationTimePlanner" in said
 
 
-def test_deepfm_is_read_but_for_its_sums(caplog: pytest.LogCaptureFixture) -> None:
-    model = SimpleDeepFMNN(
+def deepfm() -> SimpleDeepFMNN:
+    return SimpleDeepFMNN(
         num_dense_features=13,
         embedding_bag_collection=tables(),
         hidden_layer_size=32,
         deep_fm_dimension=24,
     )
-    dense = planned(model).workload.dense
-    assert (dense.bottom_mlp, dense.top_mlp) == ((32, DIM), (24, 1))
-    assert dense.most_products == 0
-    (said,) = messages(caplog)
-    assert "FactorizationMachine: its sums over features are not timed" in said
+
+
+def projection() -> DLRM:
+    branches = {"interaction_branch1_layer_sizes": [2 * DIM]}
+    branches["interaction_branch2_layer_sizes"] = [3 * DIM]
+    return dlrm(DLRM_Projection, **branches)
+
+
+def of_products(operators: OperatorList[Size]) -> float:
+    return work_of(operators.at(BatchSize(BATCH))).forward_flop / (2 * BATCH)
+
+
+def test_a_projection_is_read_by_what_it_runs(caplog: pytest.LogCaptureFixture) -> None:
+    model = projection()
+    with caplog.at_level(logging.INFO, logger="planner"):
+        dense = planned(model).workload.dense
+    assert dense.operators is not None
+    assert of_products(dense.operators) == counted(forward_of(model))
+    assert messages(caplog) == []
+    (said, *_) = messages(caplog, logging.INFO)
+    count = sum(n.numel() for name, n in model.named_parameters() if "sparse" not in name)
+    assert f"read whole: {len(dense.operators.operators):,} operators, {count:,} param" in said
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_deepfm_is_read_by_what_it_runs_with_its_sums(precision: str) -> None:
+    solution = planned(deepfm(), precision=precision)
+    listed = solution.workload.dense.operators
+    assert listed is not None
+    products = [each for each in listed.operators if each.name == "aten::addmm"]
+    halves = {each.inputs[1].data_type.value for each in products}
+    assert halves == {"bfloat16" if precision == "bf16" else "float32"}
+    assert any("of the dense part's" in each for each in solution.notes)
+
+
+class Tensors(nn.Module):
+    """Takes what nobody can make up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = tables()
+        self.layers = nn.ModuleList(nn.Linear(FEATURES * DIM, 1) for _ in range(3))
+
+    def forward(self, batch: "Mine") -> torch.Tensor:
+        embedded = self.tables(batch.sparse_features).values()
+        return torch.stack([each(embedded) for each in self.layers]).sum()
+
+
+@dataclass
+class Mine:
+    """A batch."""
+
+    sparse_features: KeyedJaggedTensor
+
+
+def test_sample_batches_are_what_forward_takes() -> None:
+    names = [each for config in tables().embedding_bag_configs() for each in config.feature_names]
+    lengths = torch.ones(FEATURES * 40, dtype=torch.int64)
+    features = KeyedJaggedTensor(
+        keys=names, values=torch.randint(0, 10, (FEATURES * 40,)), lengths=lengths
+    )
+    solution = planned(Tensors(), sample_batches=iter([Mine(features)]))
+    assert solution.workload.dense.operators is not None
+    assert of_products(solution.workload.dense.operators) == 3 * FEATURES * DIM
+    assert planned(Tensors()).workload.dense.operators is None
+
+
+def test_ranks_that_compare_their_models_do_not_run_them() -> None:
+    planner = IterationTimePlanner(gpus(), BATCH, **TOLD)
+    model, before = projection(), torch.get_rng_state()
+    model.register_forward_pre_hook(lambda *_: pytest.fail("it ran"))
+    planner._question(model, SHARDERS)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 class Sequence(nn.Module):
