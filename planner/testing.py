@@ -152,6 +152,7 @@ _EVALUATIONS = 50
 
 
 def _random_step_time(problem: ShardingProblem, seed: int) -> Seconds:
+    """Return the step time of all tables, whole, on random ranks."""
     rng = Random(seed)
     option = TableOption(sharding_type=ShardingType.TABLE_WISE)
     plan = make_plan(

@@ -261,7 +261,10 @@ class FullestRanks:
         return self._sums(shares, self._shards, self._pair, len(self._group_of_pair))
 
     def _of_groups(self, shares: Array) -> tuple[Array, Array]:
-        """Return the amounts of mean ranks, and of largest shards, each of shape (groups, SENT)."""
+        """Return features, ids and columns of mean ranks, and of largest shards.
+
+        Each is of shape (groups, SENT).
+        """
         count = self.count // SENT
         means = self._sums(shares, self._means, self._group, count)
         largest, (order, first) = np.zeros((count, SENT)), self._pairs_of_groups

@@ -149,6 +149,7 @@ class OpTimes:
 
     @cached_property
     def _kernel_times(self) -> _KernelTimes:
+        """Return the place and the line of every operation that is a lookup kernel's, stacked."""
         found = [
             (place, *self._lookup(op.work.kernel, op.work.kind))
             for place, op in enumerate(self.ops.values())

@@ -263,6 +263,7 @@ class Relaxation:
 
     @cached_property
     def _step(self) -> RelaxedStep:
+        """Return the step of the sets' options; memory is in shares of the room."""
         options = self.options
         template, memory = self.templates.of(options.signature()), options.memory / self.room
         return RelaxedStep(template, options, self.index, memory, self.present)

@@ -301,6 +301,7 @@ class StepProgram:
         self.options.add_rows(list(map(self._row, new)))
 
     def _row(self, cycle: OptionCycle) -> OptionRow:
+        """Return a cycle as a row of the program: options' weights, and what fullest ranks send."""
         sent = self._step.fullest.coefficients(cycle.cycle.weights)
         weights, others = self._step.weights(cycle), np.concatenate(([1.0], -sent / self.unit))
         constant = cycle.cycle.constant / self.unit

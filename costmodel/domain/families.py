@@ -72,6 +72,7 @@ def is_lookup_covered(
 
 
 def _collective(curves: Sequence[CollectiveCurve]) -> KernelFamily:
+    """Return what is known of a collective: errors are medians over its curves."""
     measured = [curve for curve in curves if curve.num_points] or curves
     last = [curve.last_measured or curve.knots[-1][0] for curve in measured]
     ranks = [float(curve.num_ranks) for curve in measured]

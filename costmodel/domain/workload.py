@@ -513,6 +513,7 @@ class Workload:
         return self._cache_widths.get(lookup_kernel(table), 0)
 
     def _widest_cached(self) -> dict[object, int]:
+        """Return the most columns that a cached table of every lookup kernel has."""
         widest: dict[object, int] = {}
         for table in self.tables:
             if ComputeKernel.FUSED_UVM_CACHING in table.compute_kernels:

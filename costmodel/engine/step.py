@@ -274,6 +274,7 @@ class StepClock:
         return latest
 
     def _end_of_step(self, step: Step, now: int) -> float:
+        """Return when the last of the step's final operations ends on any rank."""
         last = 0.0
         for index in range(step.finals.shape[0]):
             end = now + step.finals[index]

@@ -339,6 +339,7 @@ def mean_hits_of(counts: Hits) -> tuple[float, ...]:
 
 
 def _hits_and_bins(counts: Hits) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return the hits of rows that have any, and the number of the power of two each is up to."""
     hits = counts if isinstance(counts, np.ndarray) else np.array(list(counts), dtype=np.int64)
     hits = hits[hits > 0]
     bins: NDArray[np.int32] = np.frexp(hits - 1.0)[1]  # the bit length of hits - 1

@@ -92,7 +92,7 @@ class UniqueCurves:
         return np.where(np.isinf(filled), 0.0, missed)
 
     def warm_reads(self, num_lookups: Numbers, cache_rows: Numbers) -> Array:
-        """Return the lookups of a batch whose rows a cache warmed by earlier batches lacks."""
+        """Return how many lookups of a batch ask for rows that a cache warmed by others lacks."""
         until = np.minimum(self.filling_lookups(cache_rows), GRID[-1])
         missed = self.warm_misses(num_lookups, cache_rows)
         return np.where(missed > 0, np.maximum(missed, num_lookups * self._slope(until)), 0.0)

@@ -90,6 +90,7 @@ def _mass(edges: Array, exponent: Array) -> Array:
 
 
 def _power_integral(x: Array, exponent: Array) -> Array:
+    """Return the antiderivative of ``x ** -exponent``, element by element."""
     is_one = np.abs(exponent - 1) < 1e-9
     left = np.where(is_one, 1.0, 1 - exponent)
     power: Array = np.where(is_one, np.log(x), x**left / left)

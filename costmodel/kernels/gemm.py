@@ -250,6 +250,7 @@ def _bytes(shape: _Shape, data_type: DataType) -> NDArray[np.float64]:
 
 
 def _shape(m: ArrayLike, n: ArrayLike, k: ArrayLike) -> _Shape:
+    """Return m, n and k as numbers of one shape."""
     sizes = (np.asarray(size, dtype=np.float64) for size in (m, n, k))
     rows, columns, depth = np.broadcast_arrays(*sizes)
     return rows, columns, depth

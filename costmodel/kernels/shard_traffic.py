@@ -280,6 +280,7 @@ class _Fetched(NamedTuple):
 
 
 def _fetched(shards: LookupShards, inserted: Array, unique: Array, caches: Caches) -> _Fetched:
+    """Return the bytes that inserted rows move over the link and in HBM, of every shard."""
     row_bytes = shards.row_bytes
     found = PREFETCH_ID_BYTES * shards.num_lookups + PREFETCH_ROW_BYTES * unique
     return _Fetched(
@@ -297,10 +298,10 @@ def _fetches_ahead(shards: LookupShards) -> Mask:
 
 
 def fetch_times(shards: LookupShards, caches: Caches, rates: LookupRates) -> Array:
-    """Return the seconds in which rows come into UVM caches apart from lookups; else 0.
+    """Return, of every shard, the seconds in which rows come into UVM caches apart from lookups.
 
-    They are of the host's link and of HBM, one after the other as in a lookup that does both; they
-    add up over the shards of a rank.
+    Zero where they do not. They are of the host's link and of HBM, one after the other as in a
+    lookup that does both; they add up over the shards of a rank.
     """
     seconds = np.zeros(len(shards.num_rows))
     cached = shards.kernel == KERNELS[ComputeKernel.FUSED_UVM_CACHING]

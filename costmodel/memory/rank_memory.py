@@ -357,6 +357,7 @@ def _whole_table(
 
 
 def _per_rank_line(workload: Workload, topology: Topology) -> str:
+    """Return as text what is taken off a rank's memory before tables have the rest."""
     capacity, memory = topology.hardware.gpu.memory_bytes, topology.hardware.device.memory
     dense_model, activations = fixed_bytes(workload, topology)
     withheld = min(topology.withheld_bytes, default=0.0)
@@ -378,6 +379,7 @@ def _per_host_line(topology: Topology) -> str:
 
 
 def _largest_line(workload: Workload, topology: Topology, place: Place) -> str:
+    """Return as text the three largest tables in a memory, and the bytes of all others."""
     sizes = _sizes(workload, topology, place)
     shown = [f"{name} {size_text(size)}" for name, size in sizes[:3]]
     if len(sizes) > len(shown):

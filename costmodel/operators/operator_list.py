@@ -255,6 +255,7 @@ class OperatorList(Generic[S]):
 
 
 def _sized(tensor: OperatorTensor[Size], batch: BatchSize) -> OperatorTensor[int]:
+    """Return a tensor with the sizes that it has at a batch."""
     sizes = tuple(size.at(batch) for size in tensor.sizes)
     check_at_most("elements of a tensor", product(sizes), limits.MOST_ELEMENTS)
     return OperatorTensor(

@@ -368,6 +368,7 @@ class StepBuilder:
 
     @property
     def _op_time(self) -> Seconds:
+        """Return the host time of one operator on the present thread."""
         host = self.hardware.host
         on_autograd = self.thread is Resource.AUTOGRAD
         return host.backward_op_time if on_autograd else host.op_time

@@ -97,6 +97,7 @@ class _Evaluation:
         return tuple(ops)
 
     def _op(self, index: int, op: TemplateOp, after: tuple[int, ...]) -> Op:
+        """Return an operation with seconds and bytes of every rank; ``after`` numbers others."""
         num_bytes = self._num_bytes(op)
         basis = self._basis(index, op) if op.basis is None else op.basis
         return Op(
@@ -115,6 +116,7 @@ class _Evaluation:
         )
 
     def _seconds(self, index: int, op: TemplateOp) -> Array:
+        """Return an operation's seconds on every rank, or one number for all ranks."""
         work = op.work
         match work.kind:
             case WorkKind.GIVEN:
@@ -186,12 +188,14 @@ class _Evaluation:
         return Basis(bound, Source.ROOFLINE, extrapolated=not covered)
 
     def _traffic(self, work: Work) -> Array:
+        """Return the traffic of the lookup kernel that does some work, a row for every rank."""
         if work.kernel is None:
             raise ValueError(f"no lookup kernel to {work.kind}")
         group, kernel = work.kernel
         return self.loads[group].traffic[kernel]
 
     def _amount(self, amount: Linear) -> Array:
+        """Return a linear form of the loads, for every rank."""
         total = np.full(self.template.topology.world_size, amount.constant)
         for feature, weight in amount.weights.items():
             total = total + weight * _value(self.loads[feature.group], feature)

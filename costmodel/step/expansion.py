@@ -58,6 +58,7 @@ class OperationNodes(Sequence[Node]):
         return self._node(range(len(self))[index])
 
     def _node(self, index: int) -> Node:
+        """Return the node of a number: the operation of one step on one rank."""
         operations, size = self.operations, self.operations.world_size
         row, rank = divmod(index, size)
         step, number = divmod(row, len(operations.ops))

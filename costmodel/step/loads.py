@@ -158,6 +158,7 @@ def _alike(table: EmbeddingTable, sharding: TableSharding) -> _Alike:
 
 
 def _group_load(topology: Topology, key: GroupKey, members: Sequence["_Member"]) -> GroupLoad:
+    """Return what the members of a group load every rank with."""
     pairs = [(table, sharding) for table, sharding, _ in members]
     replicated = key.sharding_type is ShardingType.DATA_PARALLEL  # all ranks have what one has
     copies = topology.world_size if replicated else 1
@@ -194,6 +195,7 @@ def _group_load(topology: Topology, key: GroupKey, members: Sequence["_Member"])
 def _replicated_bytes(
     pairs: Sequence[tuple[EmbeddingTable, TableSharding]],
 ) -> Mapping[KernelKey, float]:
+    """Return the weights that all ranks hold copies of, by kernel: 0 where no table is copied."""
     total: dict[KernelKey, float] = {}
     for table, sharding in pairs:
         kernel = kernel_key(table, sharding.compute_kernel)
@@ -209,6 +211,7 @@ def _ranks(rows: list[ShardRow]) -> tuple[NDArray[np.intp], list[int]]:
 
 
 def _traffic(rows: list[ShardRow], world_size: int) -> NDArray[np.float64]:
+    """Return the traffic of the rows on every rank, of shape (world_size, NUM_TRAFFIC)."""
     ranks, counts = _ranks(rows)
     values = np.array([row.traffic for row in rows]).reshape(len(rows), NUM_TRAFFIC)
     return combine(np.repeat(values, counts, axis=0), ranks, world_size)

@@ -101,6 +101,10 @@ class _Simulation:
         return room
 
     def _begin_collective(self, members: Sequence[int], *, last: int, at: Seconds) -> int:
+        """Start and finish a collective for all its members; return how many they are.
+
+        All wait for ``last``, the member that was ready last.
+        """
         cause = self.binding[last]
         for member in members:
             ready = self.ready[member]
@@ -152,6 +156,7 @@ def _dependencies(graph: ExecutionGraph) -> tuple[list[int], list[list[int]]]:
 
 
 def _collectives(graph: ExecutionGraph) -> dict[int, list[int]]:
+    """Return the indices of every collective's members, by its number."""
     members: dict[int, list[int]] = defaultdict(list)
     for index, node in enumerate(graph.nodes):
         if node.collective is not None:
@@ -160,6 +165,7 @@ def _collectives(graph: ExecutionGraph) -> dict[int, list[int]]:
 
 
 def _step_ends(graph: ExecutionGraph, ends: Sequence[Seconds]) -> list[Seconds]:
+    """Return when every step's last node ends."""
     latest = [0.0] * graph.num_steps
     for node, end in zip(graph.nodes, ends, strict=True):
         latest[node.step] = max(latest[node.step], end)

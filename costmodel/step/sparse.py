@@ -210,6 +210,7 @@ class SparsePart:
         )
 
     def _gather(self, group: GroupFormulas, after: tuple[Wait, ...]) -> None:
+        """Add what brings a group's outputs together on a rank once they have come."""
         kernels, op = self._kernels, self._kernels.outputs.last_op(group)
         local = kernels.outputs.local_size(group)
         codec = kernels.outputs.codec(op, backward=False)

@@ -64,6 +64,7 @@ class Stash:
         return fused and self.workload.stashes_weights and not self.builder.synchronous
 
     def _copy(self, group: GroupFormulas, name: str, stream: Resource) -> int:
+        """Add the copy of a group's weights over the host's link; return its number."""
         builder, size, name = self.builder, group.stashed_bytes, f"{label(group)} {name}"
         after = builder.last(builder.stream)
         builder.host(

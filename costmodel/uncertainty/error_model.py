@@ -177,6 +177,7 @@ _COLLECTIVES = {
 
 
 def _collective_cause(op: Op, topology: Topology) -> Cause:
+    """Return which error a collective has: latency's, or its kind's within or across nodes."""
     if op.basis.bound_by is Bound.LINK_LATENCY:
         return Cause.LATENCY
     crosses = op.group is not ProcessGroup.INTRA_NODE and topology.num_nodes > 1
@@ -213,6 +214,7 @@ def structure_spread(hardware: HardwareProfile) -> Spread:
 
 
 def _spread(cause: Cause, topology: Topology, precision: DataType) -> Spread:
+    """Return the standard deviations of a cause's error: shared by machines, and its own."""
     unknown, hardware = NOT_MEASURED[cause], topology.hardware
     shared = SAME_MACHINE if is_calibrated(hardware) else ANOTHER_MACHINE.get(cause, unknown.shared)
     if cause is Cause.GEMM:

@@ -69,6 +69,7 @@ class Draws:
 
 @lru_cache(maxsize=4)
 def _quantiles(count: int) -> Array:
+    """Return so many quantiles of a normal distribution, scaled to a standard deviation of one."""
     normal = NormalDist()
     values = np.array([normal.inv_cdf((i + 0.5) / count) for i in range(count)])
     scaled: Array = values / values.std()

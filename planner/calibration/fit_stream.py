@@ -264,6 +264,7 @@ class _Streams(NamedTuple):
         return cls(sizes, np.array([p.seconds for p in points]), weights)
 
     def line(self) -> tuple[Seconds, BytesPerSecond]:
+        """Return the latency and the bandwidth of the fitted line."""
         form = alpha_beta(*self)
         latency, byte = (float(value) for value in form(np.array([0.0, 1.0])))
         slope = byte - latency

@@ -44,6 +44,7 @@ def learn_from_trace(
 
 
 def _lines(learned: "Learned", width: int) -> Any:  # noqa: ANN401 - an iterator of rich's text
+    """Yield the report's lines: host, operators, kernels, collectives."""
     from rich.text import Text
 
     from planner.show.layout import rows_text

@@ -85,6 +85,7 @@ def learned_profile(learned: Learned, base: HardwareProfile) -> HardwareProfile:
 
 
 def _overheads(operators: Iterable[Operator]) -> list[OperatorOverheads]:
+    """Return the mean host times of every operator, by name, the most frequent first."""
     kinds: dict[str, list[Operator]] = defaultdict(list)
     for operator in operators:
         kinds[operator.name].append(operator)
@@ -139,6 +140,7 @@ def _between_launches(operators: Sequence[Operator]) -> Iterator[tuple[Seconds, 
 
 
 def _kernels(run: ImportedRun) -> list[KernelTime]:
+    """Return the median time of every kernel, the longest in all first."""
     times: dict[str, list[Seconds]] = defaultdict(list)
     for node in run.graph.nodes:
         if node.kind is NodeKind.KERNEL:
@@ -148,6 +150,7 @@ def _kernels(run: ImportedRun) -> list[KernelTime]:
 
 
 def _collectives(run: ImportedRun) -> list[TracedCollective]:
+    """Return the run's collectives, each with the time of its slowest rank."""
     members = defaultdict(list)
     for node in run.graph.nodes:
         if node.collective is not None:

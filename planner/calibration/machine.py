@@ -104,6 +104,7 @@ def busy_cores() -> float | None:
 
 
 def _versions() -> dict[str, str]:
+    """Return the versions of the packages that are installed."""
     found = {}
     for package in _PACKAGES:
         try:
@@ -114,6 +115,7 @@ def _versions() -> dict[str, str]:
 
 
 def _size(text: str) -> Bytes:
+    """Return the bytes that a text such as `48K` or `2M` says."""
     number = text.strip()
     scale = {"K": 1024.0, "M": MIB}.get(number[-1:], 1.0)
     return float(number.rstrip("KM")) * scale

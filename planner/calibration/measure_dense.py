@@ -48,6 +48,7 @@ def measure_product(point: GemmPoint, device: DeviceUnderTest) -> Record:
 def _product_in_step(
     point: GemmPoint, device: DeviceUnderTest
 ) -> Callable[[], dict[str, Stopwatch]]:
+    """Return what times one product behind a small kernel, as a step has it."""
     left, right = _operands(point, device)
     multiply = torch.mm if point.num_products == 1 else torch.bmm
     small_left, small_right = left[..., :1, :1], right[..., :1, :1]
@@ -66,6 +67,7 @@ def _product_in_step(
 def _products_in_a_row(
     point: GemmPoint, device: DeviceUnderTest
 ) -> Callable[[], dict[str, Stopwatch]]:
+    """Return what times several products, one after the other."""
     prepared = _fp8_product if point.data_type is DataType.FP8 else _product
     product = prepared(point, device)
 
@@ -140,6 +142,7 @@ def measure_stream(
 
 
 def _inputs(point: StreamPoint, device: DeviceUnderTest) -> tuple[Any, ...]:
+    """Return the tensors that an operation of so many bytes reads."""
     if point.op in {StreamOp.CONCAT, StreamOp.VIEWS}:
         rows = max(1, point.num_bytes // (2 * 4 * _CONCAT_COLUMNS * _CONCAT_BLOCKS))
         blocks = torch.ones((rows, _CONCAT_COLUMNS * _CONCAT_BLOCKS), device=device.name)
@@ -153,6 +156,7 @@ def _inputs(point: StreamPoint, device: DeviceUnderTest) -> tuple[Any, ...]:
 
 
 def _run(op: StreamOp, inputs: tuple[Any, ...]) -> object:
+    """Return what the operation makes of its inputs."""
     if op in {StreamOp.CONCAT, StreamOp.VIEWS}:
         return torch.cat(inputs, 1)
     if op is StreamOp.IN_PLACE:

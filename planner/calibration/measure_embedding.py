@@ -103,6 +103,7 @@ class TableKernel:
         return drawn
 
     def _once(self, batch: _Batch) -> dict[str, Stopwatch]:
+        """Run forward and backward once; return the stopwatch of each."""
         device = self._device
         device.flush()
         with device.stopwatch() as forward:
@@ -196,6 +197,7 @@ def data_types(device: DeviceUnderTest) -> tuple[DataType, ...]:
 
 
 def _batch(point: EmbeddingPoint, device: DeviceUnderTest, seed: int) -> _Batch:
+    """Return ids drawn by every table's law, with offsets and weights."""
     generator = torch.Generator(device=device.name)
     generator.manual_seed(seed)
     lengths, ids = [], []

@@ -75,6 +75,7 @@ def _operator(device: DeviceUnderTest) -> dict[str, Timing]:
 
 
 def _layers(device: DeviceUnderTest) -> dict[str, Timing]:
+    """Return the times of a chain of small layers, forward and backward."""
     parts: list[Any] = []
     for _ in range(LAYERS):
         parts += [torch.nn.Linear(16, 16), torch.nn.ReLU()]
@@ -167,6 +168,7 @@ def _collective(device: DeviceUnderTest) -> dict[str, Timing]:
 
 
 def _upload(num_bytes: int, device: DeviceUnderTest) -> dict[str, Timing]:
+    """Return the times of copies from pinned memory to the device."""
     source = torch.ones(num_bytes // 4).pin_memory()
     target = torch.empty(num_bytes // 4, device=device.name)
 

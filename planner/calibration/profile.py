@@ -296,6 +296,7 @@ def _curves(records: Sequence[Record], origin: str) -> tuple[CollectiveCurve, ..
 def _host(
     records: Sequence[Record], machine: MachineFacts, gpu: Gpu, fits: _Fits
 ) -> tuple[Host, dict[str, str]]:
+    """Return the host's constants, and where each comes from as text."""
     times = {"launch_time": 0.0, "launch_latency": 0.0, "sync_time": 0.0, **fits.host.times}
     none = "kernels run on the calling thread"
     sources = dict.fromkeys(("launch_time", "launch_latency", "sync_time"), none)

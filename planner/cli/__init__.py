@@ -179,6 +179,7 @@ def _open_streams() -> None:
 
 
 def _run(arguments: list[str], endings: Endings) -> int:
+    """Run a command and return its exit code."""
     if os.environ.get(_COMPLETE):
         from click.shell_completion import shell_complete
 
@@ -201,6 +202,7 @@ def _run(arguments: list[str], endings: Endings) -> int:
 
 
 def _usage(error: click.ClickException) -> dict[str, object]:
+    """Return a mistake in the command line as JSON has it."""
     where = error.ctx if isinstance(error, click.NoSuchOption) else None
     early = where is not None and where.parent is None
     hint = "give it after the command" if early else None

@@ -153,6 +153,7 @@ def command(  # noqa: PLR0913 - an argument per option
 
 
 def _check_file(path: str, hint: str, *, force: bool) -> None:
+    """Refuse a file that cannot be written, or exists and is not to be replaced."""
     from planner.files.disk import check_writable
 
     check_writable(path)
@@ -202,6 +203,7 @@ def _request(
 
 
 def _base(hardware: str | None, request: "Request") -> "HardwareProfile | None":
+    """Return the profile that what is not measured comes from; None: none is named."""
     from costmodel.domain.hardware import Device
     from planner.calibration.base_profile import base_profile
 

@@ -187,6 +187,7 @@ def _show(planned: "Planned", target: str | None, output: Output) -> None:
 
 
 def _last_lines(planned: "Planned", target: str, seconds: float) -> str:
+    """Return the two lines below a plan: how it was found, and which commands come next."""
     from planner.environment.compiled import INTERPRETED, REMEDY
     from planner.show.format import count
 

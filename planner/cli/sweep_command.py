@@ -76,6 +76,7 @@ class ListOf(_ListType):
 
 
 def _price(text: str) -> tuple[str, float]:
+    """Return the machine and the price that `NAME=PRICE` says."""
     name, equals, price = text.rpartition("=")
     try:
         if equals and name:

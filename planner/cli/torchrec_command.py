@@ -159,6 +159,7 @@ def _job(
 
 
 def _read(path: str | None, factory: str | None, told: ModelTold) -> "Workload":
+    """Return the workload of a factory's model, or else of a file."""
     if factory is not None:
         from planner.torchrec import read_factory
 

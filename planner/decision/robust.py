@@ -296,6 +296,7 @@ class RobustSearch:
         return [self._shape(i, choice) for i, choice in enumerate(self._predicted.choices)]
 
     def _shape(self, index: int, choice: PlacedOption) -> _Shape:
+        """Return how finely a choice cuts a table; remembered."""
         known = self._shapes.get((index, choice))
         if known is None:
             option, table = choice.option, self._predicted.tables[index]

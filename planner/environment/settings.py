@@ -131,6 +131,7 @@ def _user_file(environment: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 def _read(path: Path) -> Mapping[str, str]:
+    """Return the settings of a TOML file as text; none if there is no file."""
     if not os.path.isfile(path):  # noqa: PTH113 - where it cannot be known, it is no file
         return {}
     import tomllib

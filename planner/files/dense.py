@@ -125,6 +125,7 @@ def _tensor_data(tensor: OperatorTensor[Size]) -> dict[str, Any]:
 
 
 def _size_data(size: Size) -> int | dict[str, float]:
+    """Return a size as a file has it: a plain number, or the terms of its sum."""
     given = {name: _whole(value) for name, value in size._asdict().items() if value}
     constant = given.get("constant", 0)
     if set(given) <= {"constant"} and isinstance(constant, int) and constant >= 0:

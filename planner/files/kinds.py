@@ -58,6 +58,7 @@ def check_kind(document: Document, wanted: FileKind) -> None:
 
 
 def _kind(data: Any) -> FileKind | None:  # noqa: ANN401 - whatever the file holds
+    """Return the kind of file that the keys of its data tell; None: of none."""
     if not isinstance(data, dict):
         return None
     for kind, keys in _KEYS:

@@ -182,6 +182,7 @@ class _PickleReader:
         self._set_items(self._marked())
 
     def _set_items(self, flat: list[Any]) -> None:
+        """Put keys and values, in turn in ``flat``, into the mapping on top of the stack."""
         holder = self.stack[-1]
         entries = holder.entries if isinstance(holder, PickledObject) else _as(dict, holder)
         for key, value in zip(flat[::2], flat[1::2], strict=True):

@@ -38,6 +38,7 @@ def check_same_workload(path: str | Path, workload: Workload | str) -> Workload 
 
 
 def _is_same(old: Workload, new: Workload) -> bool:
+    """Return whether two workloads are one: by name, or else by half of all tables in common."""
     unnamed = Workload(tables=old.tables[:1]).name
     if unnamed not in {old.name, new.name}:
         return old.name == new.name

@@ -301,6 +301,7 @@ def _table_sharding(entry: Any) -> TableSharding:  # noqa: ANN401 - plan_schema.
 
 
 def _check_ranks(validator: Validator, values: Mapping[str, Any]) -> None:
+    """Note ranks that do not exist, and copies of tables that have none."""
     world, local = values["world_size"], values["local_world_size"]
     if world % local:
         message = f"world_size {world} is not a multiple of local_world_size {local}"
@@ -336,6 +337,7 @@ def _check_ranks(validator: Validator, values: Mapping[str, Any]) -> None:
 
 
 def _check_names(plan: ShardingPlan, workload: Workload, source: str) -> None:
+    """Refuse a plan that has other tables than its workload, or one twice."""
     planned = Counter(table.table for table in plan.tables)
     known = {table.name for table in workload.tables}
     problems = [

@@ -88,6 +88,7 @@ def fitted_text(
 
 
 def _unaligned(rows: Sequence[UnalignedRows]) -> list[str]:
+    """Return the lines of the constants of unaligned products; none without any."""
     lines = []
     for entry in rows:
         values = (
@@ -179,6 +180,7 @@ def _section(
 
 
 def _entry(name: str, value: float | TimeCorrection, path: str, profile: HardwareProfile) -> str:
+    """Return the line of one number, with its source if it has one."""
     text = _plain(value, name)
     source = profile.sources.get(path)
     if source is None:
@@ -188,6 +190,7 @@ def _entry(name: str, value: float | TimeCorrection, path: str, profile: Hardwar
 
 
 def _plain(value: float | tuple[float, ...] | Source | TimeCorrection, name: str) -> str:
+    """Return a value as YAML, in the unit that the name of its field ends in."""
     if isinstance(value, TimeCorrection):
         return f"[{', '.join(_pair((a / US, b / US)) for a, b in value.knots)}]"
     if isinstance(value, Source):

@@ -175,6 +175,7 @@ def _number_tag(value: str) -> str | None:
 
 
 def _compose(text: str, source: str) -> "yaml.Node | None":
+    """Return the root of the tree of YAML nodes; None: the text is empty."""
     import yaml
 
     loader = yaml_class("SafeLoader")
@@ -261,6 +262,7 @@ class _NodeReader:
         """Data of nodes with an anchor, which aliases share."""
 
     def value(self, node: "yaml.Node") -> Any:  # noqa: ANN401 - plain YAML data
+        """Return a node as plain data; what is wrong with it is noted."""
         if isinstance(node, self._scalars):
             spelled = node.tag, node.value
             if spelled not in self._known:
@@ -343,6 +345,7 @@ def _is_rest(number: "yaml.Node", key: "yaml.Node", value: "yaml.Node") -> bool:
 
 
 def _find(root: "yaml.Node | None", path: KeyPath, *, at_key: bool) -> "yaml.Node | None":
+    """Return the node at a path, or the last one on the way that there is."""
     import yaml
 
     node = root

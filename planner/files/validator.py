@@ -104,6 +104,7 @@ class Validator:
         return len(self.problems) >= MOST_PROBLEMS
 
     def _note(self, model: "type[BaseModel]", detail: "ErrorDetails", path: KeyPath) -> None:
+        """Note one of pydantic's errors in our words."""
         where = (*path, *detail["loc"])
         name = _field_name(detail["loc"])
         kind = detail["type"]
@@ -127,6 +128,7 @@ class Validator:
             self.note(f"{_path_name(where)}{_reworded(detail)}", where)
 
     def _note_choice(self, name: str, detail: "ErrorDetails", where: KeyPath) -> None:
+        """Note a value that is none of those allowed."""
         given = detail["input"]
         choices = _allowed_values(detail)
         label = _LABELS.get(name, name.removesuffix("s").replace("_", " "))
@@ -142,6 +144,7 @@ class Validator:
             self.note(f"`{name}` {wanted}, got {_given_text(given)}", where, hint=hint)
 
     def _note_type(self, detail: "ErrorDetails", where: KeyPath) -> None:
+        """Note a value of a wrong type."""
         given, wanted = detail["input"], _WANTED[detail["type"]]
         raw = self.document.raw(where)
         hint_for = _HINTS.get(wanted)
@@ -231,6 +234,7 @@ def _given_text(given: object) -> str:
 
 
 def _allowed_values(detail: "ErrorDetails") -> list[str]:
+    """Return the values that pydantic's error says are allowed."""
     expected = str(detail.get("ctx", {}).get("expected", ""))
     parts = [part.strip("' ") for chunk in expected.split(" or ") for part in chunk.split(",")]
     return [part for part in parts if part]
@@ -257,6 +261,7 @@ def _path_name(path: KeyPath) -> str:
 
 
 def _reworded(detail: "ErrorDetails") -> str:
+    """Return pydantic's message, to follow the name of a field."""
     message = detail["msg"].removeprefix("Value error, ")
     if message.startswith("Input should "):
         return f"must {message.removeprefix('Input should ')}, got {_given_text(detail['input'])}"

@@ -249,6 +249,7 @@ class _Builder:
     def _inputs(
         self, inputs: "schema.Inputs", lookups: float, path: KeyPath
     ) -> InputDistribution | None:
+        """Return how rows are drawn by a batch's lookups; None: what is wrong is noted."""
         choices = ("zipf", "reuse_histogram", "unique_fraction")
         laws = [law for law in choices if getattr(inputs, law) is not None]
         if len(laws) != 1:
@@ -369,6 +370,7 @@ def _likely(field: str, value: Any, values: Mapping[str, Any], refusal: str) -> 
 
 
 def _next_multiple(value: object) -> str | None:
+    """Return the hint of the nearest multiples of four; None: not a whole number."""
     if not isinstance(value, int):
         return None
     above = max(4, -(-value // 4) * 4)

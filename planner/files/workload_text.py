@@ -119,6 +119,7 @@ def _plain(value: object) -> object:
 
 
 def _flow(value: object) -> str:
+    """Return a value as YAML in one line."""
     import yaml
 
     text: str = yaml.dump(

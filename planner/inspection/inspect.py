@@ -80,6 +80,7 @@ def inspect(
 
 
 def _features_as_tables(samples: RecordedIds, batch_samples: int, source: str) -> Inspection:
+    """Return what samples say if every feature has a table of its own."""
     tables = tuple(
         observe(feature.name, [feature], batch_samples=batch_samples)
         for feature in samples.features
@@ -98,6 +99,7 @@ def _features_as_tables(samples: RecordedIds, batch_samples: int, source: str) -
 def _tables_of(
     workload: Workload, samples: RecordedIds, batch_samples: int, source: str
 ) -> Inspection:
+    """Return what samples say of a workload's tables."""
     matched, absent = _matched(samples, workload, source)
     _check_rows(matched, workload, source)
     all_features = [feature for features in matched.values() for feature in features]
@@ -129,6 +131,7 @@ def _padding(features: Sequence[FeatureSample]) -> dict[str, int]:
 
 
 def _batch_samples(samples: RecordedIds, asked: int | None, source: str) -> int:
+    """Return the samples of a batch: those asked for, or as recorded."""
     recorded = samples.features[0].num_samples
     if asked is None:
         return recorded // samples.num_batches

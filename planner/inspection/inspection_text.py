@@ -89,6 +89,7 @@ def _short(number: int) -> str:
 
 
 def _cell(share: float) -> str:
+    """Return a share as percent in at most three characters."""
     if share == 0:
         return "·"
     if share < 0.001:

@@ -61,6 +61,7 @@ def read_samples(path: str | Path) -> RecordedIds:
 
 
 def _with_ids(samples: RecordedIds) -> RecordedIds:
+    """Return the samples, if there are ids in them and equally many samples of every feature."""
     if not samples.features:
         raise ValueError(_no_ids(samples.skipped))
     if not any(len(feature.ids) for feature in samples.features):
@@ -86,6 +87,7 @@ def _no_ids(skipped: Sequence[str]) -> str:
 
 
 def _reader(data: bytes) -> Callable[[bytes], RecordedIds]:
+    """Return what reads a file that begins like this."""
     for magic, reader in _READERS.items():
         if data.startswith(magic):
             return reader
@@ -232,6 +234,7 @@ def _tensors(parts: list[Any]) -> RecordedIds:
 
 
 def _object(value: PickledObject, depth: int = 0) -> RecordedIds:
+    """Return the ids of a saved batch or tensor of TorchRec's."""
     state = value.state
     if "sparse_features" in state:
         return _saved(state["sparse_features"], depth + 1)
@@ -245,6 +248,7 @@ def _object(value: PickledObject, depth: int = 0) -> RecordedIds:
 
 
 def _jagged(name: str, state: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the values and lengths of a saved jagged tensor."""
     values, lengths, offsets = (state.get(f"_{part}") for part in ("values", "lengths", "offsets"))
     if isinstance(values, np.ndarray) and isinstance(lengths, np.ndarray):
         return values, lengths

@@ -179,6 +179,7 @@ def _lengths_beside(name: str, arrays: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _unnamed(arrays: Mapping[str, Any]) -> RecordedIds:
+    """Return arrays `values` and `lengths` as features t0, t1, ..., one a row of lengths."""
     lengths = arrays.get("lengths")
     if isinstance(lengths, np.ndarray) and lengths.ndim == 2:
         ids, flat = _values_and_lengths("values", {**arrays, "lengths": lengths.reshape(-1)})
@@ -189,6 +190,7 @@ def _unnamed(arrays: Mapping[str, Any]) -> RecordedIds:
 
 
 def _values_and_lengths(name: str, arrays: Mapping[str, Any]) -> tuple[Integers, Integers]:
+    """Return a feature's ids, and how many each sample has."""
     ids = next((arrays[what] for what in _VALUES if what in arrays), None)
     if ids is None or not _are_ids(ids):
         raise ValueError(f"`{name}` comes without whole numbers as values")
@@ -201,6 +203,7 @@ def _values_and_lengths(name: str, arrays: Mapping[str, Any]) -> tuple[Integers,
 
 
 def _counted(name: str, what: str, arrays: Mapping[str, Any]) -> Integers:
+    """Return an array of whole numbers by its name, or refuse it."""
     array: Integers = arrays[what]
     if not _are_ids(array):
         raise ValueError(f"{what} of `{name}` must be whole numbers")

@@ -271,6 +271,7 @@ def _half_batch_error(
     rows: int,
     batch_samples: int | None,
 ) -> float:
+    """Return by how much the curve overstates the unique rows of half batches, as a share."""
     halves = _batches(features, batch_samples, divided_by=2)
     counted = sum(len(np.unique(half)) for half in halves)
     curve = unique_curve(inputs, rows)

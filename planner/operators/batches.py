@@ -96,6 +96,7 @@ class _Cut:
         self.of, self.samples = of, samples
 
     def __call__(self, value: Any) -> Any:  # noqa: ANN401 - a tensor or one of TorchRec's
+        """Return the first samples of what has the batch's length, and all else as it is."""
         if isinstance(value, KeyedJaggedTensor):
             return self._keyed(value) if value.stride() == self.of else value
         if isinstance(value, KeyedTensor):

@@ -77,6 +77,7 @@ def _operator(
     parameters: Mapping[str, int],
     places: Mapping[str, int],
 ) -> DenseOperator[Size]:
+    """Return the operator that all recordings are of, with sizes that follow the batch."""
     first = same[0]
     line = "/".join(PurePath(first.line).parts[-2:])  # the file may go to another machine
     where = first.name + (f" ({line})" if line else "")
@@ -134,6 +135,7 @@ class _Sizes:
         )
 
     def _size(self, values: tuple[int, ...], where: str) -> Size:
+        """Return the form that gives the recorded values; note where a recording has another."""
         if values not in self.known:
             self.known[values] = solved(self.runs[:-1], values[:-1])
         found = self.known[values]

@@ -66,6 +66,7 @@ def made_batches(
 
 
 def _features(model: nn.Module) -> tuple[_Feature, ...]:
+    """Return the features of all tables of a model, each once."""
     found: dict[str, _Feature] = {}
     for module in model.modules():
         configs: Sequence[Any] = ()
@@ -103,6 +104,7 @@ class _Forward:
     def _made(
         self, kind: str, size: BatchSize, width: int, generator: torch.Generator
     ) -> torch.Tensor | KeyedJaggedTensor | Batch:
+        """Return random values of one kind of argument."""
         if kind == "sparse":
             return self._sparse(size, generator)
         if kind == "labels":
@@ -114,6 +116,7 @@ class _Forward:
         return Batch(dense, self._sparse(size, generator), labels)
 
     def _sparse(self, size: BatchSize, generator: torch.Generator) -> KeyedJaggedTensor:
+        """Return random ids of all features: one a sample, or several of sequences."""
         ones = torch.ones(size.samples, dtype=torch.int32)
         spread = lengths(size) if size.longest > 1 else ones
         each_length = [spread if each.is_sequence else ones for each in self.features]
@@ -165,6 +168,7 @@ def _kinds(model: nn.Module) -> Iterator[str]:
 
 
 def _kind(name: str, hint: object) -> str | None:
+    """Return what an argument of forward is, by its type and name; None: not known."""
     if hint is KeyedJaggedTensor:
         return "sparse"
     if hint is Batch:

@@ -74,6 +74,7 @@ def _assumed(
     given: Sequence[GivenBatch] | None,
     autocast: torch.dtype | None,
 ) -> list[str]:
+    """Return what was assumed while reading a model, as sentences."""
     around = "no autocast around forward"
     if autocast is not None:
         around = f"an autocast of {str(autocast).removeprefix('torch.')} around forward"

@@ -89,6 +89,7 @@ class _StorageNumbers:
         self._made = self._given = 0
 
     def number(self, tensor: torch.Tensor, *, given: bool = False) -> int:
+        """Return the number of a tensor's storage; those of given tensors are negative."""
         storage = tensor.untyped_storage()
         key = storage._cdata  # noqa: SLF001 - torch's own name of it, on the meta device too
         if key not in self._numbers:
@@ -157,6 +158,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types h
         inputs: Iterable[RecordedTensor],
         outputs: list[RecordedTensor],
     ) -> bool:
+        """Return whether an operator runs a kernel: views and allocations do not."""
         if name in _ALLOCATES or name.startswith("prim::"):
             return False
         if operator._schema.is_mutable or not outputs:  # noqa: SLF001 - as above
@@ -229,6 +231,7 @@ class _Marks:
                 self._hooks.append(each.register_post_accumulate_grad_hook(mark))
 
     def embedding(self, name: str, tensor: torch.Tensor) -> None:
+        """Mark a tensor as a table's output, which gets a gradient."""
         number = self.recorder.storages.number(tensor, given=True)
         self.recorder.embedding_of[number] = name
         self.embeddings[name] = recorded(tensor, number)
@@ -296,6 +299,7 @@ def _loss(result: object) -> tuple[torch.Tensor, bool]:
 
 
 def _raised(error: Exception, recorder: Recorder, *, on_meta: bool) -> ReadingError:
+    """Return the error of a model that raised one while it ran, with the line of its code."""
     if isinstance(error, ReadingError):
         return error
     said = str(error).strip().partition("\n")[0]

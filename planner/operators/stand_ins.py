@@ -216,6 +216,7 @@ def dense_copy(model: nn.Module, tables: Collection[str] = ()) -> DenseCopy:
 def _stand_ins(
     module: nn.Module, path: str, given: Given, tables: Collection[str]
 ) -> Iterator[tuple[nn.Module, nn.Module]]:
+    """Yield modules with tables, outermost ones only, and what stands in for each."""
     stand_in = _stand_in(module, path, given, tables)
     if stand_in is not None:
         yield module, stand_in
@@ -227,6 +228,7 @@ def _stand_ins(
 def _stand_in(
     module: nn.Module, path: str, given: Given, tables: Collection[str]
 ) -> nn.Module | None:
+    """Return what stands in for a module with tables; None: it has none."""
     if isinstance(module, _MANAGED) or type(module).__name__ in _WRAPPERS:
         inner = (
             _stand_in(each, path, given, ()) for each in module.modules() if each is not module

@@ -56,6 +56,7 @@ def script_data(data: object) -> str:
 
 
 def _section(number: int, panel: Panel) -> str:
+    """Return a panel as HTML."""
     note = f"<p>{text(panel.note)}</p>" if panel.note else ""
     lines = "".join(f"<li>{text(line)}</li>" for line in panel.lines)
     body = f"<ul>{lines}</ul>" if lines else ""

@@ -66,6 +66,7 @@ def timeline_spec(timeline: Timeline, ranks: Sequence[int], style: TimelineStyle
 def _rows(
     timeline: Timeline, ranks: Sequence[int], style: TimelineStyle
 ) -> Iterator[dict[str, Any]]:
+    """Yield the bars of the chosen ranks as the chart's data, times in ms."""
     begin, end = timeline.window
     critical = {segment.node for segment in timeline.critical_path()}
     nodes, chosen = timeline.graph.nodes, set(ranks)

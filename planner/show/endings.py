@@ -67,6 +67,7 @@ class Endings:
         return self._ended("MemoryError", _OUT_OF_MEMORY)
 
     def _ended(self, kind: str, message: str) -> int:
+        """Say an error in a line, close the output, and return the exit code."""
         code = self.say(_body(kind, message, _BAD_INPUT), lambda: _write(f"error: {message}"))
         write_no_more(sys.stdout)
         return code

@@ -99,6 +99,7 @@ def _input_lines(error: InputError, quoted: Sequence[str]) -> list[str]:
 
 
 def _problem_lines(problem: Problem, source: str, quoted: Sequence[str]) -> list[str]:
+    """Return a problem with the line of the file that has it, and carets below."""
     head = f"error: {_clean(problem.message)}"
     hint = [f"  hint: {_clean(problem.hint)}"] if problem.hint else []
     if problem.line is None:

@@ -59,6 +59,7 @@ def rows_text(
 
 
 def _fitting(columns: Sequence[_TextColumn], width: int, gap: int) -> list[_TextColumn]:
+    """Return the columns that fit into the width; those of the highest priority leave first."""
     shown = list(columns)
     while sum(column.width + gap for column in shown) - gap > width:
         least = max(shown, key=lambda column: column.priority)

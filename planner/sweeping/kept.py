@@ -85,6 +85,7 @@ def kept_points(directory: Path) -> dict[str, SweepPoint]:
 
 
 def _is_whole(point: SweepPoint, directory: Path) -> bool:
+    """Return whether a kept point has a reason, or the plan file that it names."""
     if point.plan_file is None:
         return point.reason is not None
     is_name = Path(point.plan_file).name == point.plan_file

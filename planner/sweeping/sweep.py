@@ -143,6 +143,7 @@ def _grid(
     sharder: str,
     search: Search,
 ) -> Iterator[_PointTask]:
+    """Yield the task of every point: machines, GPUs, then batches."""
     names, plain = list(dict.fromkeys(str(each) for each in hardware)), Search()
     _check_prices(prices, names)
     for name in names:

@@ -136,6 +136,7 @@ def assumed_precision(layers: Iterable[nn.Linear]) -> DataType:
 
 
 def _optimizer(given: OptimizerGiven) -> Optimizer:
+    """Return the optimizer of a name, of torch's class, or of an instance of it."""
     if isinstance(given, str):
         return named("dense_optimizer", given, _OPTIMIZER_NAMES)
     kind = given if isinstance(given, type) else type(given)

@@ -261,6 +261,7 @@ def _check_same(name: str, given: ParameterSharding, again: ParameterSharding) -
 
 
 def _short(value: object) -> str:
+    """Return a value, or where its shards are, in at most 82 characters."""
     shards = getattr(value, "shards", None)
     text = ", ".join(str(shard.placement) for shard in shards) if shards else str(value)
     return f"`{text}`" if len(text) <= 80 else f"`{text[:77]}...`"

@@ -153,6 +153,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _factory(spec: str) -> Callable[[], object]:
+    """Return the function that `module:function` names, which must need no arguments."""
     module, _, function = spec.partition(":")
     if not (module and function) or module.startswith("."):
         raise _refused(spec, "it must be written `module:function`")

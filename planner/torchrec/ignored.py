@@ -257,6 +257,7 @@ def warning(ignored: Sequence[Said], rough: Sequence[Said], left_out: Sequence[S
 
 
 def _lines(said: Sequence[Said]) -> Iterator[str]:
+    """Yield a line for each thing said, with the tables that it is said of."""
     tables: dict[tuple[str, str], list[str]] = {}
     for name, reason, table in said:
         tables.setdefault((name, reason), []).append(table)
@@ -278,6 +279,7 @@ def _without_table(said: Iterator[tuple[str, str]]) -> Iterator[Said]:
 
 
 def _topology_settings(topology: Topology) -> Iterator[tuple[str, str]]:
+    """Yield the topology's settings that no prediction heeds, with the reason."""
     defaults = argument_defaults(Topology.__init__)
     values = {name: getattr(topology, name) for name in defaults if hasattr(topology, name)}
     storage = topology.devices[0].storage
@@ -318,6 +320,7 @@ def _fbgemm_defaults() -> dict[str, object]:
 
 
 def _table_settings(table: FoundTable) -> Iterator[tuple[str, str]]:
+    """Yield a table's settings that no prediction heeds, with the reason."""
     yield from unheeded_fields("table", table.config)
     constraint = table.constraint
     if constraint is None:

@@ -199,6 +199,7 @@ def _wrapper_bytes(found: Sequence[FoundTable], world_size: int) -> float:
 
 
 def _table(name: str, found: FoundTable, reading: ModelReading) -> EmbeddingTable:
+    """Return a found table as the model's workload has it."""
     config, constraint = found.config, found.constraint
     fixed = reading.fixed.get(found.path, {}).get(found.name)
     choices: Mapping[ShardingType, tuple[ComputeKernel, ...]] = {}

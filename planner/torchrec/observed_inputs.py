@@ -67,6 +67,7 @@ def _to_features(batch: SampleBatch) -> KeyedJaggedTensor:
 
 
 def _check(features: Any) -> None:  # noqa: ANN401 - a KeyedJaggedTensor
+    """Refuse a batch that cannot be counted."""
     names, ids = list(features.keys()), features.values()
     twice = [name for name in names if names.count(name) > 1]
     num_told = int(features.lengths().sum())
@@ -141,6 +142,7 @@ def observe(
 
 
 def _ids(batch: KeyedJaggedTensor, feature_names: Sequence[str]) -> torch.Tensor | None:
+    """Return a table's ids in a batch, feature after feature; None: it has no such feature."""
     present = [name for name in feature_names if name in batch.keys()]  # noqa: SIM118
     if not present:
         return None
@@ -167,6 +169,7 @@ def _deviations(features: Any, feature_names: Sequence[str]) -> float:  # noqa: 
 
 
 def _hits(ids: torch.Tensor) -> Iterable[int]:
+    """Return how often each id comes, of those that do."""
     _, counts = torch.unique(ids, return_counts=True)
     hits: list[int] = counts.tolist()
     return hits

@@ -92,6 +92,7 @@ def unseen_features(batches: Sequence[SampleBatch], found: Iterable[FoundTable])
 
 
 def _unseen(features: Sequence[str], lengths: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Yield what is assumed of features that no batch has, or has ids of, with the reason."""
     absent = [name for name in features if name not in lengths]
     if absent:
         reason = (

@@ -142,6 +142,7 @@ def _to_parameter(
     constraint: object,
     own_share: float | None,
 ) -> ParameterSharding:
+    """Return TorchRec's form of how a table is sharded, with its caches' settings."""
     spec = None
     if sharding.sharding_type is not ShardingType.DATA_PARALLEL:
         spec = EnumerableShardingSpec([

@@ -68,6 +68,7 @@ def read_torchrec_file(path: str | Path) -> TorchRecPlan:
 
 
 def _content(data: bytes) -> object:
+    """Return what `torch.save` wrote into a file, classes left as they are named."""
     if not data.startswith(b"PK"):
         raise ValueError("it is not in torch.save's format")
     with open_archive(data) as archive:
@@ -134,6 +135,7 @@ def _spec(where: str, spec: object) -> EnumerableShardingSpec:
 
 
 def _placement(where: str, placement: object) -> _remote_device:
+    """Return where a saved plan puts a shard."""
     checks: dict[str, Check] = {
         "_worker_name": _nothing("workers"),
         "_rank": _number,
@@ -222,6 +224,7 @@ _list = _is(list, "a list")
 
 
 def _mapping(value: object) -> dict[Any, Any]:
+    """Return a mapping, also one of a class of its own."""
     if isinstance(value, PickledObject):
         return value.entries
     given: dict[Any, Any] = _is(dict, "a mapping")(value)
@@ -229,6 +232,7 @@ def _mapping(value: object) -> dict[Any, Any]:
 
 
 def _number(value: object) -> int:
+    """Return a whole number that is neither negative nor too large."""
     number: int = _is(int, "a whole number")(value)
     if not 0 <= number < _MOST:
         raise ValueError("is out of range")
@@ -240,6 +244,7 @@ def _numbers(value: object) -> list[int]:
 
 
 def _pair(value: object) -> list[int]:
+    """Return numbers of rows and columns."""
     pair = _numbers(value)
     if len(pair) != 2:
         raise ValueError(f"must be rows and columns, not {len(pair)} numbers")

@@ -255,6 +255,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         return self._chosen()
 
     def _solve(self, module: nn.Module, sharders: list[Any]) -> PlanOutcome:
+        """Plan the model's tables around those that are given, and report the whole plan."""
         started = perf_counter()
         self._last = module, sharders
         asked, unheeded = self._request, list[Said]()

@@ -98,6 +98,7 @@ class IterationTimePerfModel(PerfModel):  # type: ignore[misc]  # torchrec has n
         return rater.objective.step_time(rater.plan(ours, names)) / MS + others
 
     def _is_modelled(self, option: ShardingOption, reading: ModelReading) -> bool:
+        """Return whether an option's kernel and table have a time in our model; remembered."""
         key = option.fqn, option.compute_kernel
         if key not in self._modelled:
             kernel = option.compute_kernel in set(ComputeKernel)
@@ -107,6 +108,7 @@ class IterationTimePerfModel(PerfModel):  # type: ignore[misc]  # torchrec has n
     def _prepare(
         self, options: Sequence[ShardingOption], reading: ModelReading
     ) -> tuple[dict[str, str], _Rater]:
+        """Return the tables' names by those of TorchRec's paths, and what rates their options."""
         model = read_options(options, reading)
         workload = Workload(
             name="model",

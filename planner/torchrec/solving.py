@@ -331,6 +331,7 @@ def _searched(
     search: Search,
     known: tuple[ShardingPlan, ...],
 ) -> Attempt:
+    """Return the fastest plan of the sharders' tries, known plans that are usable among them."""
     usable = tuple(plan for plan in known if is_usable(workload, topology, plan))
     problem = ShardingProblem.of(workload, topology, usable)
     attempts = run_sharders(sharders_for(sharder), problem, search)

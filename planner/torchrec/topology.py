@@ -84,6 +84,7 @@ def resolve_profile(
 
 
 def _profile_here(compute_device: str) -> str:
+    """Return the name of the profile for this machine's devices; warn where it is a guess."""
     if compute_device == "cpu":
         _warn(
             "no hardware given: predicting with the rough profile %s; `planner calibrate` measures "

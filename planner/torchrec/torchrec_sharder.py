@@ -85,6 +85,7 @@ class _Budgeted(Proposer):  # type: ignore[misc]  # torchrec has no types here
 
 
 def _planned(problem: ShardingProblem, memory: Memory, counter: Counter) -> ShardingPlan | str:
+    """Return the plan of TorchRec's planner, or the message of its refusal."""
     topology = problem.topology
     module, locations = _module(problem)
     proposers = (
@@ -148,6 +149,7 @@ def _module(problem: ShardingProblem) -> tuple[nn.Module, Mapping[str, TableLoca
 
 
 def _collection(group: str, configs: list[Any]) -> nn.Module:
+    """Return TorchRec's module for tables that are all pooled, weighted or unpooled."""
     device = torch.device("meta")
     if group.startswith("unpooled"):
         return EmbeddingCollection(tables=configs, device=device)

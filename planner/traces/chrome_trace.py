@@ -104,6 +104,7 @@ def _thread_numbers(timeline: Timeline) -> Mapping[str, int]:
 
 
 def _names(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:
+    """Yield the events that name and order processes and threads."""
     used = {(node.rank, node.resource) for node in timeline.graph.nodes}
     for rank in range(timeline.graph.world_size):
         yield _metadata("process_name", rank, _STEPS, {"name": f"rank {rank}"})
@@ -161,6 +162,7 @@ def _slice(timeline: Timeline, index: int, thread: int) -> Event:
 
 
 def _shown_name(node: Node) -> str:
+    """Return a node's name as Perfetto shows it, with a prefix that tells its kind."""
     known = node.name.startswith(_KNOWN_NAMES)
     product = "gemm: " if node.role is Role.PRODUCT and node.kind is NodeKind.KERNEL else ""
     return node.name if known else _PREFIXES.get(node.kind, product) + node.name
@@ -248,6 +250,11 @@ def _arrows(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:
 
 
 def _dependencies(timeline: Timeline) -> Iterator[tuple[str, int, int]]:
+    """Yield arrows between nodes, as (kind, from, to).
+
+    A launch to its kernel, other threads' nodes to what waits for them, and the last member of a
+    collective to all others.
+    """
     nodes = timeline.graph.nodes
     last: dict[int, int] = {}
     for index, node in enumerate(nodes):

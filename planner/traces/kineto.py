@@ -294,6 +294,7 @@ def listed(some: Sequence[object], count: int) -> str:
 
 
 def _rank_trace(name: str, document: Document, index: int, epoch: float) -> RankTrace | None:
+    """Return the trace of one rank; None: it has no calls or no activities."""
     info = document.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
     rank, size = info.get("rank"), info.get("world_size")
@@ -342,6 +343,7 @@ def _on_host_clock(activities: Sequence[Activity], calls: Sequence[Call]) -> lis
 
 
 def _main_thread(scopes: Sequence[Scope], calls: Sequence[Call]) -> int:
+    """Return the thread that marks steps, or else the one with most calls."""
     for scope in scopes:
         if _STEP.match(scope.name):
             return scope.thread

@@ -30,6 +30,7 @@ def check_workload(workload: Workload, source: str) -> None:
 
 
 def _untrainable(workload: Workload) -> Iterator[tuple[str, str | None]]:
+    """Yield what of a workload is not trained here, each with a hint or None."""
     for table in workload.tables:
         if table.pooling is Pooling.NONE:
             yield f"table `{table.name}` is not pooled; only pooled tables are trained", None

@@ -41,7 +41,7 @@ Slowdowns = Mapping[Family, float]
 
 
 def probes(records: Sequence[Record]) -> tuple[Record, ...]:
-    """Return the kernels to measure again: of every family those nearest to ``_USUAL``."""
+    """Return the kernels to measure again: a few of every family, those nearest to ``_USUAL``."""
     chosen: list[Record] = []
     for family in _PROBED:
         fit = [each for each in records if each.point.family == family and _is_probe(each.point)]
@@ -51,6 +51,7 @@ def probes(records: Sequence[Record]) -> tuple[Record, ...]:
 
 
 def _is_probe(point: Point) -> bool:
+    """Return whether a point is of the plain kinds that are measured again."""
     if isinstance(point, StreamPoint):
         return point.op in {StreamOp.COPY, StreamOp.ADD}
     if isinstance(point, EmbeddingPoint):

@@ -47,6 +47,7 @@ def profiled_phases(step: Callable[[], float], num_steps: int) -> dict[str, Seco
 
 
 def _summed(roots: Iterable[Any]) -> dict[str, Seconds]:
+    """Return the seconds of every phase, of events and all that they contain."""
     phases: dict[str, Seconds] = defaultdict(float, dict.fromkeys(Phase, 0.0))
     waiting = [(root, Phase.OPTIMIZER) for root in roots]
     while waiting:

@@ -96,6 +96,7 @@ def table_config(table: EmbeddingTable, name: str) -> dict[str, Any]:
 
 
 def _plain_model(bags: EmbeddingBagCollection, workload: Workload) -> nn.Module:
+    """Return TorchRec's DLRM around the tables, or ours where its layers cannot be TorchRec's."""
     dense = workload.dense
     widths = {table.embedding_dim for table in workload.tables} | {bottom_width(workload)}
     whole = len(widths) == 1 and dense.bottom_mlp and len(dense.top_mlp) > 1

@@ -129,6 +129,7 @@ def train_pipeline(pipeline: Pipeline) -> Callable[..., Any]:
 
 
 def _precision(workload: Workload, device: torch.device) -> AbstractContextManager[Any]:
+    """Return the autocast of the dense part's precision; sets whether products may be TF32."""
     precision = workload.dense.precision
     torch.backends.cuda.matmul.allow_tf32 = precision is DataType.TF32
     if precision in _HALF:

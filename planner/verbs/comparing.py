@@ -118,6 +118,7 @@ def _bug_text(bug: Exception) -> str:
 
 
 def _alone(name: str, problem: ShardingProblem, search: Search) -> Attempt:
+    """Return what one sharder finds by itself, in all of the time."""
     start, timed = search.clock(), search.max_plans is None
     choosing = choosing_time(problem, search.time_limit) if name == AUTO and timed else 0.0
     searching = replace(search, time_limit=search.time_limit - choosing)

@@ -112,6 +112,7 @@ def _diff(old: Planned, new: Planned) -> PlanDiff:
 
 
 def _differences(old: Planned, new: Planned) -> tuple[str, ...]:
+    """Return in what the plans' inputs differ: `workload`, `machine`, `ranks`."""
     was, now = old.topology, new.topology
     differs = {
         "workload": replace(old.workload, name="") != replace(new.workload, name=""),

@@ -210,6 +210,7 @@ def _effect_of(planned: Planned, before: Timeline, other: TableSharding) -> str:
 
 
 def _lookup_time(planned: Planned, table: EmbeddingTable) -> Seconds:
+    """Return the seconds of a table's lookups, forward and backward, were it alone on a rank."""
     workload, topology = planned.workload, planned.topology
     estimates = embedding_estimate(
         (table,),

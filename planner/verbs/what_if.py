@@ -136,6 +136,7 @@ def _with_nodes(planned: Planned, change: Change) -> Change:
 
 
 def _refused(text: str, reason: str, name: str = "") -> InputError:
+    """Return the error of a what-if that cannot be read, with what may have been meant."""
     hint = f"write one of {', '.join(_EXAMPLES)}"
     meant = suggestion(name, tuple(_MAKERS))
     problem = Problem(message=f"what-if `{text}`: {reason}", hint=meant or hint)

@@ -124,6 +124,7 @@ def throughput_change(diff: PlanDiff) -> str:
 
 
 def _verdict(diff: PlanDiff) -> str:
+    """Return in brackets how much faster the new plan is, and with which probability."""
     chance = diff.probability_faster
     sure, unsure = f"faster; P {odds(chance)}", f"slower; P {odds(1 - chance)}"
     return f" ({times_text(diff.speedup, sure, unsure, 'as fast')})"

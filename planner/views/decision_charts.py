@@ -87,6 +87,7 @@ def sensitivity_spec(planned: "Planned") -> Spec:
 
 
 def _compared(planned: "Planned") -> "list[tuple[str, ShardingPlan]]":
+    """Return this plan and the one to show beside it, by title: the rival, or the baseline's."""
     report, plans = planned.report, [(_THIS_PLAN, planned.plan)]
     turn = report.verdict.turn if report.verdict else None
     if turn is not None and turn.rival_plan is not None:

@@ -111,6 +111,7 @@ class Polisher:
                 yield {first: with_ranks(one, other.ranks), second: with_ranks(other, one.ranks)}
 
     def _choices(self, index: int) -> Iterator[PlacedOption]:
+        """Yield a table's options on ranks, those with the least load first."""
         topology, load = self.state.problem.topology, self.state.rank_times()
         order = sorted(range(topology.world_size), key=lambda rank: (float(load[rank]), rank))
         for option in self.state.problem.options[self.state.tables[index].name]:

@@ -147,6 +147,7 @@ class _Ladder:
 
 
 def _ladder(problem: ShardingProblem, table: EmbeddingTable) -> _Ladder:
+    """Return a table's options with ever more shards and less load each, and all the others."""
     every = sorted(
         problem.groundwork.costs.all_of(table),
         key=lambda cost: (cost.option.num_shards(problem.topology), cost.total_load),

@@ -132,6 +132,7 @@ class IlpModel:
         return max(load)
 
     def _candidates(self, table: EmbeddingTable) -> list[_ProgramOption]:
+        """Return the options of a table that the program chooses from: none undercuts another."""
         every = self.problem.options[table.name]
         options = [o for o in every if o.sharding_type in self.sharding_types] or every
         kinds = {option.sharding_type for option in options}
@@ -158,6 +159,7 @@ class IlpModel:
         return list(dict.fromkeys([*in_hbm, *on_host, *spread, *small]))
 
     def _candidate(self, table: EmbeddingTable, option: TableOption) -> _ProgramOption:
+        """Return an option with its cost and the bytes of its largest shard."""
         sizes = self.problem.groundwork.option_bytes(table, option)
         fixed = make_sharding(table, self.problem.topology, option).ranks if option.ranks else ()
         return _ProgramOption(
@@ -181,6 +183,7 @@ class IlpModel:
         return program
 
     def _add_table(self, program: "pulp.LpProblem", t: int) -> None:
+        """Constrain a table to one option, and the option to as many ranks as it needs."""
         import pulp
 
         chosen = []
@@ -246,6 +249,7 @@ class IlpModel:
         return found
 
     def _binary(self, program: "pulp.LpProblem", *key: object) -> "pulp.LpVariable":
+        """Add a variable that is 0 or 1, kept by its key, and return it."""
         import pulp
 
         variable = program.add_variable("_".join(map(str, key)), cat=pulp.LpBinary)

@@ -123,6 +123,7 @@ class _NeighbourhoodSearch:
         return list(dict.fromkeys([first, *light]))[:FREE_RANKS]
 
     def _tables(self, ranks: Sequence[int]) -> list[int]:
+        """Return the tables to place anew: of those on the ranks, and some that are on all."""
         choices = self.state.choices
         there = [i for i, choice in enumerate(choices) if self._is_on(choice, ranks)]
         split = [i for i, choice in enumerate(choices) if not choice.ranks]
@@ -132,6 +133,7 @@ class _NeighbourhoodSearch:
         return list(dict.fromkeys([*some, *there]))[:FREE_TABLES]
 
     def _is_on(self, choice: PlacedOption, ranks: Sequence[int]) -> bool:
+        """Return whether a choice puts a shard on any of the ranks, or on a node of theirs."""
         local = self.problem.topology.local_world_size
         if choice.option.sharding_type.within_node:
             return any(rank // local == other // local for rank in ranks for other in choice.ranks)
@@ -146,6 +148,7 @@ class _NeighbourhoodSearch:
 
 
 def _polished(problem: ShardingProblem, best: SearchResult, budget: Budget) -> SearchResult:
+    """Return the result of a descent from the best plan, or the best plan if it is no better."""
     polisher = Polisher(problem, budget, best.evaluated)
     plan, step_time = polisher.descend(best.plan)
     if step_time < best.step_time:

@@ -69,6 +69,7 @@ class Neighbourhoods:
         return self._weights[key]
 
     def _weighed(self, index: int, choice: PlacedOption) -> Weight:
+        """Return what a table's choice adds to every rank's load and bytes, and to every node's."""
         problem, table = self.state.problem, self.state.tables[index]
         topology = problem.topology
         ranks = list(make_sharding(table, topology, choice.option, choice.ranks).ranks)
@@ -160,6 +161,7 @@ def _sum(x: "Sequence[pulp.LpVariable]", values: Array) -> "pulp.LpAffineExpress
 
 
 def _summed(places: Sequence[int], values: Sequence[float], size: int) -> Array:
+    """Return the sum of the values at every place, of shape (size,)."""
     total = np.zeros(size)
     np.add.at(total, list(places), values)
     return total

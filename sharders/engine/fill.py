@@ -258,9 +258,10 @@ class Greedy:
         return found == blocks
 
     def _added(self, first: int, count: int) -> float:
-        """Return the score that shards on ``count`` ranks add; infinite if one has no room.
+        """Return the score that shards on ranks ``first`` to ``first + count - 1`` add.
 
-        If memory may be overfilled: the bytes that the fullest of them then lacks.
+        Infinite if one of the ranks has no room; if memory may be overfilled, the bytes that the
+        fullest of them then lacks.
         """
         search, total, fullest = self.search, 0.0, -inf
         for rank in range(first, first + count):

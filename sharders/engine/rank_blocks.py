@@ -37,6 +37,7 @@ class RankBlocks:
         self._add(table)
 
     def _add(self, table: int) -> None:
+        """Put a table's blocks first in the lists of their ranks."""
         option = self.choices.option[table]
         if self.tables.spread[option] != ON_RANKS:
             return
@@ -49,6 +50,7 @@ class RankBlocks:
             self.first[rank] = entry
 
     def _remove(self, entry: int, rank: int) -> None:
+        """Take an entry out of the list of a rank."""
         after, before = self.after[entry], self.before[entry]
         if after >= 0:
             self.before[after] = before

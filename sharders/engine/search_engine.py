@@ -294,6 +294,7 @@ class Engine:
         return self._whole if len(sharded) == len(keys) else self._written(sharded)
 
     def _state(self) -> SearchState:
+        """Return a state with room for every row, journal and exchange of the problem."""
         problem, arrays, rows = self.problem, self.arrays, self._rows
         groups, kernels = len(arrays.columns.groups), len(arrays.columns.kernels)
         ranks, tables = problem.topology.world_size, len(problem.workload.tables)

@@ -179,7 +179,10 @@ class SearchState:
         return self.outcome
 
     def finds_room(self, move: Move) -> bool:
-        """Exchange choices and memory by a move, and return whether there is room."""
+        """Exchange choices and memory by a move; return whether there is room for its tables.
+
+        The move stays made either way.
+        """
         self._swap(move)
         for index in range(move.length):
             table = move.table[index]

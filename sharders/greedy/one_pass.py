@@ -145,6 +145,7 @@ def _greedy(problem: ShardingProblem, budget: Budget, score: Score) -> SearchRes
 def _one_pass(
     problem: ShardingProblem, budget: Budget, score: Score, order: Order, *, sort: bool = True
 ) -> SearchResult:
+    """Return the plan of one pass over the tables, with its step time."""
     plan = place_tables(problem, score, order, sort=sort)
     step_time = problem.objective.step_time(plan)
     budget.report(Progress(evaluated=1, best=step_time))

@@ -153,6 +153,7 @@ class Tuning:
         return [chain.parent for chain in ranked[:count]]
 
     def _step(self, chain: Chain, chains: Sequence[Chain]) -> None:
+        """Time a child of one chain, which may be crossed with another, and tell the chain."""
         if self._over():
             return
         rng = self.rng

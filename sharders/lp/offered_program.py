@@ -147,6 +147,7 @@ class OfferedProgram:
 
     @cached_property
     def _step(self) -> RelaxedStep:
+        """Return the step of the options that the program offers, with their memory."""
         options, memory = self.choices.bounds.taken(self.offered), self.choices.memory[self._kept]
         kernels = options.signature()
         index = FeatureIndex(kernels, fullest=True)

@@ -160,6 +160,7 @@ def place(
 def _place_table(
     ground: Groundwork, index: int, candidates: Candidates, order: Order, occupancy: Occupancy
 ) -> TableSharding:
+    """Return a table's first option on ranks with room, which it takes."""
     table = ground.workload.tables[index]
     preferred = order(index, occupancy)
     for option, loads in candidates(index):

@@ -130,6 +130,7 @@ def _is_shardable(workload: Workload, topology: Topology, table: EmbeddingTable)
 
 
 def _refusal(workload: Workload, topology: Topology, table: EmbeddingTable) -> Refusal:
+    """Return why a table cannot be sharded at all, and what would help."""
     if table.ranks and _is_shardable(workload, topology, replace(table, ranks=())):
         problem = _misplaced(workload, topology, table)
         return Refusal(table=table.name, field="ranks", problem=problem)
@@ -306,6 +307,7 @@ def _options_of_type(
     sharding_type: ShardingType,
     shares: CacheShares,
 ) -> Iterator[TableOption]:
+    """Yield a table's options of one sharding type: by kernel, cache share and number of shards."""
     if _refused_by_fbgemm(topology, table, sharding_type):
         return
     counts = _offered_counts(topology, table, sharding_type)
@@ -348,6 +350,7 @@ def _refused_by_fbgemm(
 def _offered_kernels(
     table: EmbeddingTable, sharding_type: ShardingType
 ) -> tuple[ComputeKernel, ...]:
+    """Return a table's kernels; ``dense`` is only for copies on all ranks."""
     kernels = allowed_kernels(table, sharding_type)
     if sharding_type is ShardingType.DATA_PARALLEL:
         return kernels

@@ -70,6 +70,7 @@ class PackedRanks:
         return self._blocks[option]
 
     def _blocks_of(self, number: int) -> Blocks:
+        """Return how an option takes ranks: so many blocks of one width, and the bytes of each."""
         option = self.arrays.flat[number]
         table = self.ground.workload.tables[self.arrays.codes.table[number]]
         sizes = self.ground.option_bytes(table, option)
@@ -128,6 +129,7 @@ class PackedRanks:
         return only
 
     def _fits(self, ranks: Places, blocks: Blocks) -> bool:
+        """Return whether ranks and their hosts have room for all blocks at once."""
         free, host = self.free.copy(), self.host_free.copy()
         np.subtract.at(free, ranks, blocks.size)
         np.subtract.at(host, ranks // self.local, blocks.host)
@@ -151,11 +153,13 @@ class PackedRanks:
         return ranks
 
     def _add_host(self, held: Array, blocks: Blocks, places: Places, sign: float) -> None:
+        """Add the blocks' host bytes, times ``sign``, to those held by every node."""
         ranks = self.ranks_of(blocks, places)
         sizes = np.resize(blocks.host, len(ranks))
         np.add.at(held, ranks // self.local, sign * sizes)
 
     def _change(self, placed: PackedTable, sign: float) -> None:
+        """Take the bytes of a table from its ranks (``sign`` 1), or give them back (-1)."""
         blocks = self.blocks(placed.option)
         ranks = self.ranks_of(blocks, placed.places)
         if blocks.ranks is None and (blocks.width == 1 or blocks.count == 1):

@@ -66,6 +66,7 @@ def packed(ground: Groundwork) -> ShardingPlan | None:
 
 
 def _packed(ground: Groundwork) -> ShardingPlan | None:
+    """Return the first plan that fits, by packing, balancing, then mending; None: none does."""
     packings = []
     for some in _allowed(ground):
         packing = _Packing(ground, some)

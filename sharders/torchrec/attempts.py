@@ -100,6 +100,7 @@ def _first_plan(
     counter: Counter,
     planned: Callable[[Memory, Counter], ShardingPlan | str],
 ) -> ShardingPlan:
+    """Return the first plan that fits, of tries with ever less memory than there is."""
     refused, said = 0.0, ""
     for share in MEMORY_SHARES:
         if share < refused:

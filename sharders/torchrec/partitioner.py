@@ -257,6 +257,7 @@ class FilledRanks:
     def _restore(
         self, ranks: range, before: tuple[list[int], list[int], list[Perf], list[float], float]
     ) -> None:
+        """Set what some ranks hold back to what it was."""
         some = slice(ranks.start, ranks.stop)
         self._hbm[some], self._host[some], self._perfs[some], self._costs[some] = before[:4]
         self.slowest = before[4]

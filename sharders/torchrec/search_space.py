@@ -180,6 +180,7 @@ def _candidate(
     min_columns: int | None,
     ranks: RankCounts,
 ) -> Candidate:
+    """Return an option as TorchRec's enumerator rates it, with the storage of its shards."""
     blocks = num_column_blocks(seen.embedding_dim, min_columns) if kind.splits_columns else 1
     columns = seen.embedding_dim // blocks
     rows = row_block_sizes(seen.num_embeddings, ranks.rows_over(kind))

@@ -130,6 +130,7 @@ def unknown_call(op: TraceOp) -> KernelCall:
 
 
 def _matrix_call(op: TraceOp) -> KernelCall | None:
+    """Return the product of an operator's last two matrices; None: it has fewer."""
     matrices = [t for t in op.inputs if len(t.shape) >= 1][-2:]
     if len(matrices) < 2:
         return None
@@ -152,6 +153,7 @@ def _matrix_call(op: TraceOp) -> KernelCall | None:
 
 
 def _elementwise(op: TraceOp, family: OpFamily) -> KernelCall:
+    """Return the call of a kernel that reads and writes its tensors element by element."""
     tensors = (*op.outputs, *op.inputs)
     runs, strided = num_runs(tensors)
     name = op.name + ("/strided" if strided else "")
@@ -219,6 +221,7 @@ def _updates(op: TraceOp, family: OpFamily) -> KernelCall:
 def _streaming(
     op: TraceOp, family: OpFamily, name: str, *, num_runs: int, extra_bytes: Bytes = 0.0
 ) -> KernelCall:
+    """Return the call of a kernel that moves its tensors' bytes, and some more, through memory."""
     tensors = (*op.inputs, *op.outputs)
     of_lists = family is OpFamily.OPTIMIZER or name.startswith("aten::cat")
     overwrites = family is OpFamily.COPY and op.name.endswith("_")

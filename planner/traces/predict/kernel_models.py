@@ -37,6 +37,7 @@ class GpuModel:
 
 
 def _products(call: KernelCall, gpu: Gpu) -> Estimate | None:
+    """Return the time of a call's product; None: it has none that the GPU has constants for."""
     data_type = _TYPES.get(call.element_type)
     if call.product is None or data_type is None or not gpu.gemm:
         return None
@@ -58,6 +59,7 @@ def _unknown(call: KernelCall, gpu: Gpu) -> Estimate | None:
 
 
 def _bandwidth(seconds: Seconds, gpu: Gpu) -> Estimate:
+    """Return so many seconds as an estimate, bound by memory or by the kernel's latency."""
     launch_bound = seconds < 2 * gpu.kernel_latency
     bound = Bound.KERNEL_LATENCY if launch_bound else Bound.MEMORY_BANDWIDTH
     return Estimate(seconds=seconds, bound_by=bound, source=Source.ROOFLINE)

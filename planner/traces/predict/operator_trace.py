@@ -158,6 +158,7 @@ def _misnumbered(traces: Sequence[OperatorTrace]) -> Iterator[Problem]:
 
 
 def _op(node: Mapping[str, Any]) -> TraceOp:
+    """Return an operator of a trace's node."""
     inputs, outputs = _fields(node, "input"), _fields(node, "output")
     parent = next((node[k] for k in _PARENT_KEYS if isinstance(node.get(k), int)), 0)
     return TraceOp(

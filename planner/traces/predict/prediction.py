@@ -175,6 +175,7 @@ def _machine(hardware: str | Path, num_ranks: int, source: str) -> TargetMachine
 def _rank_step(
     timeline: Timeline, trace: OperatorTrace, measured: Mapping[int, Seconds]
 ) -> RankStep:
+    """Return a rank's step as predicted and measured, and its stages, the longest first."""
     stages: dict[Stage, Seconds] = defaultdict(float)
     for busy in timeline.busy(trace.rank).values():
         for stage, seconds in busy.items():
@@ -198,6 +199,7 @@ def _own_time(timeline: Timeline, rank: int) -> Seconds:
 
 
 def _families(kernels: Iterable[Timed], num_ranks: int) -> list[FamilyTime]:
+    """Return kernels and seconds of every family, per rank, the longest first."""
     counts: dict[str, int] = defaultdict(int)
     times: dict[str, Seconds] = defaultdict(float)
     for kernel in kernels:
@@ -210,6 +212,7 @@ def _families(kernels: Iterable[Timed], num_ranks: int) -> list[FamilyTime]:
 
 
 def _unknown(kernels: Iterable[Timed], total: Seconds) -> list[UnknownOperator]:
+    """Return the operators without a model, with their share of ``total``, the longest first."""
     counts: dict[str, int] = defaultdict(int)
     times: dict[str, Seconds] = defaultdict(float)
     for kernel in kernels:

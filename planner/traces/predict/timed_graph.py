@@ -114,6 +114,7 @@ def timed_graph(works: Sequence[RankWork], machine: TargetMachine) -> TimedGraph
 
 
 def _items(work: RankWork, kernels: Sequence[Timed | None], step: int) -> list[Item]:
+    """Return a rank's work with its kernels' times; collectives are numbered through all steps."""
     number = step * len(_collectives(work))
     items = []
     for each, kernel in zip(work.items, kernels, strict=True):

@@ -176,6 +176,7 @@ class _Walk:
         )
 
     def run(self) -> RankWork:
+        """Return the work of a rank's operators, in their order."""
         for index, op in enumerate(self.ops):
             context = self.context.get(op.parent, _Context())
             self._before(index, op, context)
@@ -337,6 +338,7 @@ def _upwards(start: int, parents: Mapping[int, int]) -> Iterator[int]:
 
 
 def _collective(op: TraceOp) -> CollectiveOp | None:
+    """Return the kind of collective that an operator starts; None: it starts none."""
     if not op.name.startswith("c10d::"):
         return None
     name = op.name.removeprefix("c10d::").lstrip("_")
@@ -349,6 +351,7 @@ def _waits(op: TraceOp) -> bool:
 
 
 def _message_bytes(op: TraceOp, kind: CollectiveOp) -> Bytes:
+    """Return the bytes of a collective's message, as its kind counts them."""
     sent = sum(tensor.num_bytes for tensor in op.inputs)
     received = sum(tensor.num_bytes for tensor in op.outputs)
     if kind is CollectiveOp.ALL_REDUCE:
@@ -358,6 +361,7 @@ def _message_bytes(op: TraceOp, kind: CollectiveOp) -> Bytes:
 
 
 def _stage(context: _Context, call: KernelCall | None) -> Stage:
+    """Return the stage of a call where it stands."""
     if call is not None and call.family is OpFamily.EMBEDDING:
         return Stage.LOOKUP_BACKWARD if context.backward else Stage.LOOKUP_FORWARD
     if context.optimizer:

@@ -108,6 +108,7 @@ def algorithm1(ranks: Sequence[Sequence[Operator]]) -> tuple[RankTimes, ...]:
 
 
 def _group_sizes(ranks: Sequence[Sequence[Operator]]) -> dict[int, int]:
+    """Return how many launches every collective has on all ranks, by its number."""
     sizes: dict[int, int] = {}
     for operators in ranks:
         for operator in operators:

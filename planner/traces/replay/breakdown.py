@@ -153,6 +153,7 @@ def _streams(timeline: Timeline, rank: int, nodes: Sequence[int]) -> list[Stream
 
 
 def _communication(timeline: Timeline, rank: int, nodes: Sequence[int]) -> CommunicationTimes:
+    """Return the seconds of a rank's collectives, hidden by work or not, and of its waits."""
     work: list[tuple[Seconds, Seconds]] = []
     collectives: list[tuple[Seconds, Seconds]] = []
     waits: list[tuple[Seconds, Seconds]] = []
@@ -196,6 +197,7 @@ def _overlap(
 
 
 def _path(timeline: Timeline, segments: Sequence[PathSegment]) -> list[PathPart]:
+    """Return the critical path's seconds by category, the longest first."""
     seconds: dict[Category, Seconds] = defaultdict(float)
     ranks: dict[Category, set[int]] = defaultdict(set)
     for segment in segments:
@@ -213,6 +215,8 @@ def _path(timeline: Timeline, segments: Sequence[PathSegment]) -> list[PathPart]
 
 
 def _stretches(timeline: Timeline, segments: Sequence[PathSegment]) -> list[Stretch]:
+    """Return the critical path as stretches on one rank and resource, in order."""
+
     def place(segment: PathSegment) -> tuple[int, str, Category]:
         node = timeline.graph.nodes[segment.node]
         what = _category(timeline, segment)

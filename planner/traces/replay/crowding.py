@@ -20,7 +20,8 @@ def fills_gpu(activity: Activity) -> float:
 
     Blocks are started in the order of the kernels: as long as a kernel has blocks left, those of
     later ones wait. Blocks run in waves of as many as fit, and all are started when the last wave
-    begins: 1 - 1 / waves. Profilers record warps per SM, and the share of resident warps.
+    begins: 1 - 1 / waves. Profilers record warps per SM, and the share of resident warps; where
+    one of them is missing, it is all of the time.
     """
     if is_collective(activity):
         return 0.0

@@ -92,6 +92,7 @@ def _joined(
 
 
 def _enclosing(call: Call, scopes: Sequence[Scope], starts: Sequence[float]) -> int | None:
+    """Return the number of the last scope on a communication call's thread, or None."""
     if _COMMUNICATION not in call.scopes:
         return None
     for position in range(bisect_right(starts, call.start) - 1, -1, -1):

@@ -129,6 +129,7 @@ def _kind(activity: Activity) -> Stage:
 
 
 def _clock_problem(columns: Sequence[_Sequence]) -> Problem:
+    """Return the problem of the first collective that ends on one rank before another begins it."""
     index, members = next((i, m) for i, m in enumerate(columns) if not _together(m))
     late, (_, latest) = max(((key[0], (key, a)) for key, a in members), key=lambda m: m[1][1].start)
     early, (_, earliest) = min(

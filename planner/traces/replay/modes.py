@@ -86,6 +86,7 @@ class Replay:
 
 
 def _slowest(times: Iterable[tuple[int, Seconds]]) -> Seconds:
+    """Return the mean over all steps of the slowest rank's time."""
     slowest: dict[int, Seconds] = defaultdict(float)
     for step, seconds in times:
         slowest[step] = max(slowest[step], seconds)
@@ -161,6 +162,7 @@ def step_spans(run: ImportedRun, timeline: Timeline) -> list[StepSpan]:
 
 
 def _algorithm1(run: ImportedRun) -> Replay:
+    """Return the run as the paper's Algorithm 1 times it."""
     times = algorithm1([rank.operators for rank in run.operators])
     steps = []
     for mark in run.marks:
@@ -182,6 +184,7 @@ def _algorithm1(run: ImportedRun) -> Replay:
 
 
 def _baseline(run: ImportedRun) -> Replay:
+    """Return the run as if a step took what its busiest stream takes."""
     by_step: dict[tuple[int, int], dict[str, Seconds]] = defaultdict(lambda: defaultdict(float))
     in_all: dict[tuple[int, str], Seconds] = defaultdict(float)
     for node in run.graph.nodes:

@@ -63,7 +63,10 @@ class _Span:
 
 
 def _spans(trace: RankTrace) -> Iterator[_Span]:
-    """Yield outermost operators; a call outside of any is an operator of its own."""
+    """Yield outermost operators, then two marks for each step.
+
+    A call outside of any operator is one of its own.
+    """
     current: dict[int, _Span] = {}
     outermost: list[_Span] = []
     events: list[tuple[Seconds, int, Scope | Call]] = [(c.start, 1, c) for c in trace.calls]
@@ -89,6 +92,7 @@ def _spans(trace: RankTrace) -> Iterator[_Span]:
 def _operator(
     span: _Span, trace: RankTrace, members: Mapping[Key, Member], launched: Mapping[int, int]
 ) -> Operator:
+    """Return a span as an operator: its host time around and between what it launches."""
     calls = [call for call in span.calls if call.correlation in launched]
     waits = any("StreamWaitEvent" in c.name and not starts_collective(c) for c in span.calls)
     if not calls:
@@ -111,6 +115,7 @@ def _operator(
 
 
 def _launch(trace: RankTrace, index: int, members: Mapping[Key, Member]) -> Launch:
+    """Return the launch of an activity, with its collective if it is a member."""
     activity = trace.activities[index]
     member = members.get((trace.rank, index))
     return Launch(

@@ -68,6 +68,7 @@ def what_if(run: ImportedRun, text: str, source: str) -> WhatIf:
 
 
 def _scaled(run: ImportedRun, text: str, what: str, factor: float) -> WhatIf:
+    """Return the run with the times of one kind of work multiplied by a factor."""
     chosen = _GROUPS.get(what)
     if chosen is None:
         if what not in _STAGES:
@@ -82,6 +83,7 @@ def _scaled(run: ImportedRun, text: str, what: str, factor: float) -> WhatIf:
 
 
 def _other_collectives(run: ImportedRun, text: str, profile: str, source: str) -> WhatIf:
+    """Return the run with the collectives' times of another machine, all ranks in one node."""
     from costmodel.kernels.collectives import RankGroup, collective_time
     from planner.files.profiles import load_profile
 

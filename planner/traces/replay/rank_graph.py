@@ -141,6 +141,7 @@ class RankGraph:
         self, name: str, kind: NodeKind, thread: int, seconds: Seconds, until: Seconds,
         waits_for: Sequence[int] = (), role: Role = Role.OTHER,
     ) -> None:  # fmt: skip
+        """Add a node of the host that lasts so long and was measured to end at ``until``."""
         until = max(until, self._now)
         node = Node(
             name,
