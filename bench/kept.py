@@ -46,15 +46,24 @@ def updated(path: Path, change: Callable[[dict[str, Any]], None]) -> dict[str, A
     return results
 
 
+def commit(checkout: Path) -> str:
+    """Return the commit that a folder of a checkout is at; empty: it is none."""
+    return subprocess.run(
+        ["git", "rev-parse", "--short=7", "HEAD"],  # noqa: S607 - the developer's git
+        capture_output=True, text=True, check=False, cwd=checkout,
+    ).stdout.strip()  # fmt: skip
+
+
 def provenance() -> dict[str, str]:
     """Say where and when numbers were made."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=7", "HEAD"],  # noqa: S607 - the developer's git
-        capture_output=True, text=True, check=False, cwd=Path(__file__).parent,
-    ).stdout.strip()  # fmt: skip
     machine = f"{platform.machine()}, Python {platform.python_version()}, one core"
     date = datetime.now(UTC).date().isoformat()
-    return {"machine": machine, "date": date, "commit": commit, "seed": str(SEED)}
+    return {
+        "machine": machine,
+        "date": date,
+        "commit": commit(Path(__file__).parent),
+        "seed": str(SEED),
+    }
 
 
 def parser_of(doc: str | None, results: Path) -> ArgumentParser:
