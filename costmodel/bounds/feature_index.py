@@ -128,9 +128,9 @@ class FeatureIndex:
         ]
 
     def places(self, kernels: Sequence[GroupKernel]) -> NDArray[np.intp]:
-        """Return the places of ``of_kernel`` for some kernels, a row each.
+        """Return the places of some kernels' features, a row each, as ``of_kernel`` has one.
 
-        0 for unknown kernels.
+        Zeros for unknown kernels.
         """
         known = [(pair[0], pair[1]) in self._kernels for pair in kernels]
         none = [0] * (len(GROUP_FEATURES) + len(KERNEL_VALUES))

@@ -140,7 +140,11 @@ class OpTimes:
 
     @cached_property
     def _lines(self) -> tuple[NDArray[np.intp], Vector, Vector]:
-        """Places of collectives, constants and slopes of their lines; the first is repeated."""
+        """Return collectives' places, and the constants and slopes of their lines.
+
+        The last two are of shape (collectives, most lines of one); of those with fewer lines the
+        first is repeated.
+        """
         lines = {place: each for place, (_, _, each) in enumerate(self._linear) if each}
         most = max(map(len, lines.values()), default=1)
         table = np.array([(*each, *([each[0]] * (most - len(each)))) for each in lines.values()])

@@ -220,7 +220,10 @@ class OptionProgram:
         self._solver.setBasis(basis)
 
     def basis(self, numbers: Places, count: int) -> ProgramBasis:
-        """Return the last solution's basis; ``numbers``, of ``count``, are those of the options."""
+        """Return the last solution's basis, with a column for each of ``count`` options.
+
+        ``numbers`` says which of these the program's own options are.
+        """
         found = self._solver.getBasis()
         options = np.full(count, None, dtype=object)
         options[numbers[self._joined]] = found.col_status[self._first :]

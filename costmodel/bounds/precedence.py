@@ -62,7 +62,10 @@ def compatible_ops(ops: Mapping[int, TemplateOp], present: Collection[GroupKey] 
 def _reached(
     ops: Mapping[int, TemplateOp], present: Collection[GroupKey], places: NDArray[np.intp]
 ) -> Flags:
-    """Return the same for operations at some places, in plans with these groups alone."""
+    """Return which operations at some places are the same or one behind the other in a step.
+
+    Of plans with exactly these groups; of shape (places, places).
+    """
     step = [(place, number) for place, number in enumerate(ops) if ops[number].exists(present)]
     size = len(ops)
     before = [0] * (2 * size)

@@ -76,7 +76,7 @@ class UniqueCurves:
         return rows
 
     def cold_misses(self, num_lookups: Numbers, cache_rows: Numbers) -> Array:
-        """Return misses of a batch in a cache of that many rows that starts empty."""
+        """Return how many lookups of a batch miss in a cache of so many rows that starts empty."""
         filled = self.filling_lookups(cache_rows)
         unique = self.unique_rows(num_lookups)
         until = np.minimum(filled, GRID[-1])  # finite

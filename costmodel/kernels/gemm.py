@@ -219,7 +219,7 @@ def _is_covered(shape: tuple[float, float, float], constants: GemmEfficiency) ->
 
 
 def _math_time(shape: _Shape, constants: GemmEfficiency, gpu: Gpu) -> NDArray[np.float64]:
-    """Time of the fastest tiling."""
+    """Return the seconds of arithmetic of every product, by the fastest of all tilings."""
     rows, columns, kind, splits = _tilings()
     m, n, k = (size[..., None] for size in shape)
     efficiency = constants.max_efficiency * np.array(constants.tile_efficiency)[kind]
@@ -235,7 +235,7 @@ def _math_time(shape: _Shape, constants: GemmEfficiency, gpu: Gpu) -> NDArray[np
 def _memory_time(
     size: NDArray[np.float64], constants: GemmEfficiency, gpu: Gpu
 ) -> NDArray[np.float64]:
-    """Time to move the operands and the result once."""
+    """Return the seconds in which every product moves its operands and its result once."""
     cached = np.minimum(size, gpu.l2_bytes)
     streamed = size - cached
     return cached / (constants.l2_efficiency * gpu.l2_bandwidth) + streamed / (

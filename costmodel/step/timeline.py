@@ -173,7 +173,7 @@ class Timeline:
         return covered(ranks, first.clip(min=begin), last.clip(max=end), self.graph.world_size)
 
     def _within(self, starts: Array, ends: Array) -> Array:
-        """Return the seconds of stretches that lie in the window."""
+        """Return the seconds of each stretch that lie in the window."""
         begin, end = self.window
         inside: Array = np.minimum(end, ends) - np.maximum(begin, starts)
         return inside.clip(min=0.0)

@@ -161,7 +161,7 @@ def weighted_points(points: Sequence[EmbeddingPoint], caches: Caches) -> Array:
 
 
 def point_traffic(point: EmbeddingPoint, caches: Caches) -> Array:
-    """Return the traffic of a point's kernel."""
+    """Return the traffic of a point's kernel, of shape (NUM_TRAFFIC,)."""
     tables = point.tables
     shards = [
         LookupShard.whole(

@@ -107,7 +107,7 @@ def operators_text(
 def operators_summary(
     operators: OperatorList[Size], batch: BatchSize, machine: OnMachine | None = None
 ) -> dict[str, Any]:
-    """Return the same as plain data."""
+    """Return a list's work at a batch as the command's JSON has it."""
     sized = operators.at(batch)
     work = work_of(sized)
     return {

@@ -285,7 +285,10 @@ def record(
 
 
 def _loss(result: object) -> tuple[torch.Tensor, bool]:
-    """Return the loss, the first scalar of what a model returns, or else the sum of all of it."""
+    """Return the loss, and whether it is made up.
+
+    The first scalar that a model returns, or else the sum of all that it returns.
+    """
     found = [each for each in leaves(result) if each.requires_grad]
     if not found:
         raise refused("its forward returns nothing that has a gradient")

@@ -81,7 +81,7 @@ class SweepPoint:
 
 
 def _criteria(point: SweepPoint) -> tuple[float, float, float]:
-    """Return three numbers of a point with a plan that are better if smaller."""
+    """Return samples/s (negative), cost and step time of a point: each is better if smaller."""
     cost, step_time = point.cost_per_million_samples, point.step_time
     if cost is None or step_time is None:
         raise ValueError("a point without a plan is compared with none")

@@ -238,7 +238,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         return made
 
     def hash_planner_context_inputs_str(self) -> str:
-        """Return the same hash as text."""
+        """Return the hash of what is planned for as text, as TorchRec's planner makes it."""
         self._recall()
         made: str = super().hash_planner_context_inputs_str()
         return made

@@ -146,9 +146,7 @@ class Reassigner:
             self._add(here, there, loads.exchanged_row + row)
 
     def _any_moves(self, column: int, first: int) -> bool:
-        """Compute how much more the slowest rank takes if each block moves.
-
-        Return whether any does.
+        """Set how much more the slowest rank takes if each block moves, and return if any does.
 
         0 for blocks of groups other than the one whose features begin at ``first``, or ``ANY``.
         """

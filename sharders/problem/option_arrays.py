@@ -220,7 +220,7 @@ class OptionArrays:
 
     @cached_property
     def shard_load(self) -> Array:
-        """Seconds of lookup and exchange that the largest shard adds to its rank.
+        """Seconds of lookup and exchange that every option's largest shard adds to its rank.
 
         A separable stand-in for the step: lookups at the marginal cost of their traffic, exchanges
         at the slope of the collective's curve around the size a balanced plan would have. No launch

@@ -116,9 +116,9 @@ class PackedRanks:
         return least
 
     def _one_node(self, left: Array, count: int) -> Array:
-        """Return the bytes left on ranks of one node with room for so many blocks.
+        """Return the bytes left on the first node with room for so many blocks, -inf elsewhere.
 
-        Empty: no node.
+        Of shape (ranks,); -inf everywhere if no node has room.
         """
         fits = left.reshape(-1, self.local) >= 0
         nodes = np.flatnonzero(fits.sum(axis=1) >= count)

@@ -319,7 +319,10 @@ class RankGraph:
         return None
 
     def _source(self, call: Call, activity: Activity) -> tuple[int | None, bool]:
-        """Return the node that a stream waits for, as recorded, or else the last that had ended."""
+        """Return the node that a stream waits for, or None, and whether it is recorded.
+
+        If it is not: the last node of other streams that had ended.
+        """
         key = (self.trace.rank, call.correlation)
         if key in self._links.waits:
             self.recorded += 1
