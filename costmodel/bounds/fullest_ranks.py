@@ -182,9 +182,9 @@ class FullestRanks:
 
     @cached_property
     def blocks(self) -> Array:
-        """Number of columns by group of which every shard has a multiple.
+        """Return the most columns of which every shard of a group has a multiple.
 
-        0: none, as of ids and bags.
+        Of shape (columns F,): 0 for ids and features, and where shards have no whole columns.
         """
         blocks = np.zeros((self.count // SENT, SENT))
         for group in range(len(blocks)):

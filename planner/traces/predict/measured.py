@@ -36,7 +36,7 @@ def measured_steps(
 
 
 def _rank(name: str, document: Document, ranks: Mapping[int, int]) -> int:
-    """Return the rank of a profiler trace."""
+    """Return the rank that a profiler trace states or that its processes are of; -1: unknown."""
     info = document.get("distributedInfo")
     stated = info.get("rank") if isinstance(info, dict) else None
     if isinstance(stated, int):
