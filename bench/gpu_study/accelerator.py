@@ -1,12 +1,11 @@
-"""What the study needs of a device beside timing: streams, graphs, copies, memory, traces.
+"""What the study needs of a device beside timing: copies, memory, traces.
 
 Everything that only CUDA has is here, behind one interface; on a CPU the same calls do what they
-can: streams are one after the other, a captured piece of work is the work itself. So a run on a
-CPU walks all code but the few lines of ``CudaAccelerator``.
+can. So a run on a CPU walks all code but the few lines of ``CudaAccelerator``.
 """
 
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,30 +17,18 @@ from planner.calibration.device import (
     CpuDevice,
     CudaDevice,
     DeviceUnderTest,
-    Stopwatch,
     open_device,
 )
 
-_WARM_UPS = 3
-"""Runs on a side stream before work is captured (PyTorch's notes on CUDA graphs)."""
-
 
 class Accelerator(Protocol):
-    """A device, and how its streams and graphs are used."""
+    """A device, and how its memory and its profiler are used."""
 
     device: DeviceUnderTest
 
     @property
     def kind(self) -> str:
         """``cuda`` or ``cpu``: also torch's name of it, without a number."""
-        ...
-
-    def side_by_side(self, works: Sequence[Callable[[], object]]) -> list[Stopwatch]:
-        """Start all works at once, each on a stream of its own; returns a stopwatch for each."""
-        ...
-
-    def captured(self, work: Callable[[], object]) -> Callable[[], object]:
-        """Return what does the work again by one launch."""
         ...
 
     def host_buffer(self, num_bytes: int, *, pinned: bool) -> Any:  # noqa: ANN401 - a tensor
@@ -70,19 +57,6 @@ class CpuAccelerator:
         self.device: DeviceUnderTest = device
         self._begin = 0.0
 
-    def side_by_side(self, works: Sequence[Callable[[], object]]) -> list[Stopwatch]:
-        """Do one after the other."""
-        watches: list[Stopwatch] = []
-        for work in works:
-            with self.device.stopwatch() as watch:
-                work()
-            watches.append(watch)
-        return watches
-
-    def captured(self, work: Callable[[], object]) -> Callable[[], object]:
-        """Return the work."""
-        return work
-
     def host_buffer(self, num_bytes: int, *, pinned: bool) -> Any:  # noqa: ANN401 - a tensor
         """Return bytes; there is nothing to pin them for."""
         del pinned
@@ -110,35 +84,6 @@ class CudaAccelerator:
     def __init__(self, device: CudaDevice) -> None:
         self.device: DeviceUnderTest = device
 
-    def side_by_side(self, works: Sequence[Callable[[], object]]) -> list[Stopwatch]:
-        """Start each when all before on the current stream is done; end when all are."""
-        current = torch.cuda.current_stream()
-        streams = [torch.cuda.Stream() for _ in works]
-        for stream in streams:
-            stream.wait_stream(current)
-        watches: list[Stopwatch] = []
-        for stream, work in zip(streams, works, strict=True):
-            with torch.cuda.stream(stream), self.device.stopwatch() as watch:
-                work()
-            watches.append(watch)
-        for stream in streams:
-            current.wait_stream(stream)
-        return watches
-
-    def captured(self, work: Callable[[], object]) -> Callable[[], object]:
-        """Capture the work as a graph, after it has run on a side stream."""
-        current, side = torch.cuda.current_stream(), torch.cuda.Stream()
-        side.wait_stream(current)
-        with torch.cuda.stream(side):
-            for _ in range(_WARM_UPS):
-                work()
-        current.wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            work()
-        replay: Callable[[], object] = graph.replay
-        return replay
-
     def host_buffer(self, num_bytes: int, *, pinned: bool) -> Any:  # noqa: ANN401 - a tensor
         """Return bytes, in page-locked memory if they are to be pinned."""
         return torch.ones(num_bytes, dtype=torch.uint8, pin_memory=pinned)
@@ -160,13 +105,13 @@ class CudaAccelerator:
 
 
 def open_accelerator(kind: str, local_rank: int, cache_bytes: Bytes) -> Accelerator:
-    """Return the device of a rank with its streams and graphs."""
+    """Return the device of a rank."""
     device = open_device(kind, local_rank, cache_bytes)
     if isinstance(device, CudaDevice):
         return CudaAccelerator(device)
     if isinstance(device, CpuDevice):
         return CpuAccelerator(device)
-    raise TypeError(f"no streams are known of {device}")
+    raise TypeError(f"nothing is known of the memory of {device}")
 
 
 def write_trace(

@@ -14,15 +14,11 @@ from bench.gpu_study.points import (
     AttentionPoint,
     Direction,
     InteractionPoint,
-    IssueMode,
-    IssuePoint,
-    OverlapPoint,
     PointwiseOp,
     PointwisePoint,
     ReductionOp,
     ReductionPoint,
     StepPoint,
-    StreamWork,
     StudyFamily,
     TransferPoint,
 )
@@ -44,8 +40,6 @@ class StepTarget:
 
 
 WEIGHTS: Mapping[str, int] = {
-    StudyFamily.ISSUE: 3,
-    StudyFamily.OVERLAP: 2,
     StudyFamily.POINTWISE: 4,
     StudyFamily.REDUCTION: 4,
     StudyFamily.INTERACTION: 2,
@@ -127,8 +121,6 @@ def collective_points(target: Target) -> tuple[Point, ...]:
 def _own(target: Target) -> Iterator[Ordered]:
     """Yield the study's own families."""
     points: dict[StudyFamily, Iterable[Point]] = {
-        StudyFamily.ISSUE: _issues(),
-        StudyFamily.OVERLAP: spread(list(_overlaps(target))),
         StudyFamily.POINTWISE: spread(list(_pointwise(target))),
         StudyFamily.REDUCTION: spread(list(_reductions(target))),
         StudyFamily.INTERACTION: spread(list(_interactions(target))),
@@ -149,19 +141,6 @@ def _sizes(first: float, last: float) -> list[int]:
 
 def _types(target: Target) -> tuple[DataType, ...]:
     return (DataType.FP32,) if target.on_cpu else (DataType.FP32, DataType.FP16, DataType.BF16)
-
-
-def _issues() -> Iterator[IssuePoint]:
-    for count, mode in product((8, 32), IssueMode):
-        yield IssuePoint(mode=mode, num_layers=count)
-
-
-def _overlaps(target: Target) -> Iterator[OverlapPoint]:
-    sizes = (1 * MIB, 4 * MIB) if target.on_cpu else (16 * MIB, 64 * MIB, 256 * MIB)
-    works = list(StreamWork)
-    for size, (index, first) in product(sizes, enumerate(works)):
-        for second in works[index:]:
-            yield OverlapPoint(first=first, second=second, num_bytes=int(size))
 
 
 def _pointwise(target: Target) -> Iterator[PointwisePoint]:

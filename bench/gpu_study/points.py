@@ -16,8 +16,6 @@ class StudyFamily(StrEnum):
     INTERACTION = "interaction"
     ATTENTION = "attention"
     TRANSFER = "transfer"
-    ISSUE = "issue"
-    OVERLAP = "overlap"
     STEP = "step"
 
 
@@ -52,27 +50,6 @@ class Direction(StrEnum):
 
     TO_DEVICE = "to_device"
     TO_HOST = "to_host"
-
-
-class IssueMode(StrEnum):
-    """How the host issues the kernels of a model."""
-
-    EAGER = "eager"
-    COMPILED = "compiled"
-    """By ``torch.compile``."""
-    GRAPH = "graph"
-    """Captured once as a CUDA graph, then replayed."""
-
-
-class StreamWork(StrEnum):
-    """What one of two streams does."""
-
-    LOOKUP = "lookup"
-    PRODUCT = "product"
-    COPY = "copy"
-    """Copies device memory."""
-    UPLOAD = "upload"
-    """From pinned host memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,26 +107,6 @@ class TransferPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IssuePoint:
-    """Forward and backward of small layers, whose kernels take next to no time."""
-
-    mode: IssueMode
-    num_layers: int
-    family: ClassVar[str] = StudyFamily.ISSUE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverlapPoint:
-    """Two streams at once, each for about as long as the other."""
-
-    first: StreamWork
-    second: StreamWork
-    num_bytes: int
-    """Size of each: rows gathered, operands, or bytes copied."""
-    family: ClassVar[str] = StudyFamily.OVERLAP
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StepPoint:
     """Training steps of a model, every table whole on one rank."""
 
@@ -171,8 +128,6 @@ STUDY_KINDS: Kinds = {
             InteractionPoint,
             AttentionPoint,
             TransferPoint,
-            IssuePoint,
-            OverlapPoint,
             StepPoint,
         )
     },

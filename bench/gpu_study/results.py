@@ -1,4 +1,4 @@
-"""What the study found, as plain data: models held out, steps, overlap, host times, failures."""
+"""What the study found, as plain data: models held out, steps, failures."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 from bench.gpu_study.blind import BlindPrediction, read_predictions
 from bench.gpu_study.families import tasks
 from bench.gpu_study.holdout import CORRECTED, ROOFLINE, judged
-from bench.gpu_study.points import IssuePoint, OverlapPoint, StepPoint
+from bench.gpu_study.points import StepPoint
 from costmodel.domain.families import kernel_families
 from costmodel.domain.hardware import Gpu
 from planner.calibration.points import Family, point_data, point_key
@@ -96,40 +96,6 @@ def geomean_error(rows: Sequence[Mapping[str, Any]]) -> float | None:
     """Return the geometric mean of the factors by which blind steps are off, less 1."""
     errors = [abs(log(1 + row["error"])) for row in rows if row.get("blind")]
     return exp(fmean(errors)) - 1 if errors else None
-
-
-def overlap_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return how much two streams slow each other down."""
-    return [
-        {**point_data(record.point), **record.facts, **slowdowns(record)}
-        for record in records
-        if isinstance(record.point, OverlapPoint)
-    ]
-
-
-def slowdowns(record: Record) -> dict[str, float]:
-    """Return how much longer each took beside the other, and both over the longer one alone."""
-    took = record.seconds
-    longer = max(took["first_alone"], took["second_alone"])
-    return {
-        "first_slowdown": took["first"] / took["first_alone"],
-        "second_slowdown": took["second"] / took["second_alone"],
-        "both_over_longer": took["both"] / longer,
-    }
-
-
-def issue_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return host times eager, compiled, and as a graph."""
-    return [
-        {
-            **point_data(record.point),
-            "issue_s": record.wall["issue"],
-            "finished_s": record.wall["finished"],
-            **record.facts,
-        }
-        for record in records
-        if isinstance(record.point, IssuePoint)
-    ]
 
 
 def failure_rows(failures: Sequence[Failure]) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """Training steps on this machine: time, stages, memory."""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -14,7 +13,7 @@ import torch.distributed as dist
 from bench.gpu_study.accelerator import Accelerator, write_trace
 from bench.gpu_study.models import step_file
 from bench.gpu_study.points import StepPoint
-from bench.gpu_study.traces import traced_stages, unless_unreadable
+from bench.gpu_study.traces import traced_stages
 from costmodel.base.units import Seconds
 from planner.calibration.records import Record, record_of
 from planner.calibration.timing import summary
@@ -107,8 +106,7 @@ def _stages(trainer: Trainer, accelerator: Accelerator, path: Path) -> dict[str,
         return {"stages": profiled_phases(trainer.step, _TRACED_STEPS)}
     path.parent.mkdir(exist_ok=True)
     trace = write_trace(accelerator, trainer.advance, _TRACED_STEPS, path)
-    read = unless_unreadable(partial(traced_stages, num_steps=_TRACED_STEPS), trace)
-    return {"stages": read.pop("found"), **read}
+    return traced_stages(trace, _TRACED_STEPS)
 
 
 def _ranks_record(point: StepPoint, file: PlanFile, kind: str) -> Record:

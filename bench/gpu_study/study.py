@@ -6,7 +6,7 @@ What it writes into its folder:
 - ``predictions.jsonl``: the steps' predictions (``bench.gpu_study.blind``);
 - ``profile.yaml``: the hardware profile, fitted before the first step was measured;
 - ``refitted.yaml``: the same, fitted to everything when the study is judged;
-- ``study.json``, ``study.md``: what the models miss on groups held out, steps, overlap, host times;
+- ``study.json``, ``study.md``: what the models miss on groups held out, and steps;
 - ``study.tar.xz``: all of these, compressed, as they are to be kept;
 - ``traces/*.json.gz``: what the profiler wrote of the steps on a GPU.
 
@@ -29,8 +29,6 @@ from bench.gpu_study.results import (
     failure_rows,
     family_rows,
     geomean_error,
-    issue_rows,
-    overlap_rows,
     profile_rows,
     step_rows,
 )
@@ -178,8 +176,6 @@ def judge(folder: Path) -> dict[str, Any]:
         "profile": profile_rows(calibrated),
         "steps": steps,
         "step_error": geomean_error(steps),
-        "overlap": overlap_rows(measured.records),
-        "issue": issue_rows(measured.records),
         "failures": list(failure_rows(measured.failures)),
     }
 

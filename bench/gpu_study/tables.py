@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.gpu_study.holdout import CORRECTED, ROOFLINE
-from costmodel.base.units import GIB, MS, US
+from costmodel.base.units import GIB, MS
 
 Row = Mapping[str, Any]
 
@@ -17,8 +17,6 @@ def study_text(found: Row) -> str:
         ("The profile's own families", list(_profile(found["profile"]))),
         ("Training steps, predicted before they were measured", list(_steps(found))),
         ("Their stages, predicted | measured", list(_stages(found["steps"]))),
-        ("Two streams at once", list(_overlaps(found["overlap"]))),
-        ("Host times of small layers, forward and backward", list(_issues(found["issue"]))),
         ("Points that failed", list(_failures(found["failures"]))),
     )
     return "\n".join(f"## {title}\n\n" + "\n".join(lines) + "\n" for title, lines in parts)
@@ -85,25 +83,6 @@ def _stages(rows: Sequence[Row]) -> Iterator[str]:
             yield _line(row["model"], row["local_batch_size"], *cells)
 
 
-def _overlaps(rows: Sequence[Row]) -> Iterator[str]:
-    yield from _head("first", "second", "MiB", "first takes", "second takes", "both over longer")
-    for row in rows:
-        yield _line(
-            row["first"], row["second"], row["num_bytes"] // 2**20,
-            f"x {row['first_slowdown']:.2f}", f"x {row['second_slowdown']:.2f}",
-            f"x {row['both_over_longer']:.2f}",
-        )  # fmt: skip
-
-
-def _issues(rows: Sequence[Row]) -> Iterator[str]:
-    yield from _head("mode", "layers", "issued in", "done in", "T1", "T2", "T3", "T4", "T5")
-    for row in rows:
-        overheads = [_us(row.get(name)) for name in ("T1", "T2", "T3", "T4", "T5")]
-        yield _line(
-            row["mode"], row["num_layers"], _us(row["issue_s"]), _us(row["finished_s"]), *overheads
-        )
-
-
 def _failures(rows: Sequence[Row]) -> Iterator[str]:
     if not rows:
         yield "None."
@@ -132,10 +111,6 @@ def _signed(share: float | None) -> str:
 
 def _ms(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds / MS:.2f} ms"
-
-
-def _us(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds / US:.1f} us"
 
 
 def _gib(num_bytes: float | None) -> str:

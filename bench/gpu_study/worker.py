@@ -26,7 +26,6 @@ from bench.gpu_study.grid import (
     ordered_units,
     step_points,
 )
-from bench.gpu_study.issue import measure_issue
 from bench.gpu_study.kernels import (
     measure_attention,
     measure_interaction,
@@ -34,7 +33,6 @@ from bench.gpu_study.kernels import (
     measure_reduction,
     measure_transfer,
 )
-from bench.gpu_study.overlap import measure_overlap
 from bench.gpu_study.points import STUDY_KINDS, StepPoint, StudyFamily
 from bench.gpu_study.steps import measure_step
 from bench.gpu_study.supervise import ATTEMPT, COLLECTIVES, MACHINE, MEASUREMENTS, TRACES
@@ -63,8 +61,6 @@ _MEASURES = {
     StudyFamily.INTERACTION: measure_interaction,
     StudyFamily.ATTENTION: measure_attention,
     StudyFamily.TRANSFER: measure_transfer,
-    StudyFamily.ISSUE: measure_issue,
-    StudyFamily.OVERLAP: measure_overlap,
 }
 
 

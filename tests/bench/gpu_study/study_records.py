@@ -9,8 +9,6 @@ from bench.gpu_study.grid import WEIGHTS, ordered_units
 from bench.gpu_study.points import (
     AttentionPoint,
     InteractionPoint,
-    IssuePoint,
-    OverlapPoint,
     PointwisePoint,
     ReductionPoint,
     TransferPoint,
@@ -90,11 +88,6 @@ def _both_ways(work: float) -> dict[str, float]:
     return {"forward": 20 * US + work * 1e-8, "backward": 40 * US + work * 2e-8}
 
 
-def _overlap(_: OverlapPoint) -> dict[str, float]:
-    names = ("first", "second", "both", "first_alone", "second_alone")
-    return dict(zip(names, (1.2e-3, 1.5e-3, 1.5e-3, 1e-3, 1e-3), strict=True))
-
-
 def _host(point: HostPoint) -> dict[str, float]:
     return {
         HostPart.OPERATOR: {"many": 5 * US, "until_done": 15 * US},
@@ -115,8 +108,6 @@ _TIMES: dict[type, Callable[[Any], dict[str, float]]] = {
     ReductionPoint: lambda p: {"forward": _streamed(reduction_bytes(p, "forward"))},
     TransferPoint: lambda p: {"forward": 10 * US + p.num_bytes / 50e9},
     HostPoint: _host,
-    IssuePoint: lambda _: {"issue": 100 * US, "finished": 120 * US},
-    OverlapPoint: _overlap,
     InteractionPoint: lambda p: _both_ways(p.num_samples),
     AttentionPoint: lambda p: _both_ways(p.length**2),
 }

@@ -1,5 +1,4 @@
 import json
-import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -81,7 +80,6 @@ def test_the_tables_have_what_was_found(found: dict[str, Any]) -> None:
     assert "| dlrm |" in text
     assert "+10.0%" in text
     assert "no such kernel" in text
-    assert re.search(r"\| x 1\.[12]\d \|", text)  # two streams: 1.2 ms over 1 ms, and noise
     assert "one rank" in text
 
 
