@@ -1,7 +1,7 @@
 """Runs of searches that benches compare: each a process of its own, limited in CPU seconds.
 
 A run says which step a sharder, or ``auto``, found by the simulator, and when it had found which
-(``attempt``). Problems are drawn from the open dataset's statistics here (``draw_workloads``);
+(``attempt``). Problems are drawn from the tables of ``workloads/open_856.yaml`` here;
 ``bench.population`` draws more uneven ones. Other planners' sharders are re-implementations in
 spirit: ``beam`` (NeuroShard), ``hugectr``, ``ilp`` (RecShard), ``dreamshard``; ``torchrec_port``
 makes TorchRec's own plans (``bench.torchrec_port``).
@@ -14,11 +14,10 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
+from pathlib import Path
 from random import Random
 from typing import Any, Protocol, TypeVar
 
-from bench.draw_workloads import PAPER_DENSE, open_tables, read_aggregates
-from bench.fitting.sources import DATA
 from bench.kept import SEED
 from costmodel.base.errors import PlannerError
 from costmodel.base.units import Seconds
@@ -29,11 +28,13 @@ from costmodel.domain.workload import Workload
 from costmodel.memory.rank_memory import usable_bytes, whole_table_bytes
 from costmodel.memory.storage import RESERVE_SHARE
 from planner.files.profiles import load_profile
+from planner.files.workload_reading import load_workload
 from planner.search.plugins import load_sharder
 from planner.search.running import run_sharders
 from planner.search.search import Search, sharders_for
 from sharders.problem.sharding_problem import Progress, ShardingProblem
 
+WORKLOADS = Path(__file__).parent / "workloads"
 HARDWARE = "h100-sxm"
 LOCAL_BATCH = 4096
 """As in ``open_856.yaml``."""
@@ -59,14 +60,14 @@ class Instance:
 
     def problem(self) -> ShardingProblem:
         """Draw the tables, always the same."""
-        tables = open_tables(read_aggregates(DATA / "tables_2021.csv"))
+        source = load_workload(WORKLOADS / "open_856.yaml")
         drawn = Random(1000 * self.num_tables + self.world_size).sample(  # noqa: S311 - a drawing
-            tables, self.num_tables
+            source.tables, self.num_tables
         )
         workload = Workload(
             name=f"{self.num_tables}x{self.world_size}",
             tables=tuple(drawn),
-            dense=PAPER_DENSE,
+            dense=source.dense,
             local_batch_size=LOCAL_BATCH,
         )
         topology = Topology(

@@ -23,9 +23,8 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.draw_workloads import WORKLOADS
 from bench.kept import parser_of, provenance, read, write
-from bench.plan_quality import LOCAL_BATCH
+from bench.plan_quality import LOCAL_BATCH, WORKLOADS
 from costmodel.base.units import Seconds
 from planner.files.workload_reading import load_workload
 from planner.files.workload_text import dump_workload
