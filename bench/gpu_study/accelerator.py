@@ -1,4 +1,4 @@
-"""What the study needs of a device beside timing: copies, memory, traces.
+"""What the study needs of a device beside timing: memory and traces.
 
 Everything that only CUDA has is here, behind one interface; on a CPU the same calls do what they
 can. So a run on a CPU walks all code but the few lines of ``CudaAccelerator``.
@@ -7,7 +7,7 @@ can. So a run on a CPU walks all code but the few lines of ``CudaAccelerator``.
 import resource
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
@@ -29,10 +29,6 @@ class Accelerator(Protocol):
     @property
     def kind(self) -> str:
         """``cuda`` or ``cpu``: also torch's name of it, without a number."""
-        ...
-
-    def host_buffer(self, num_bytes: int, *, pinned: bool) -> Any:  # noqa: ANN401 - a tensor
-        """Return bytes in host memory, from which copies need not wait if it is pinned."""
         ...
 
     def reset_memory(self) -> None:
@@ -57,11 +53,6 @@ class CpuAccelerator:
         self.device: DeviceUnderTest = device
         self._begin = 0.0
 
-    def host_buffer(self, num_bytes: int, *, pinned: bool) -> Any:  # noqa: ANN401 - a tensor
-        """Return bytes; there is nothing to pin them for."""
-        del pinned
-        return torch.ones(num_bytes, dtype=torch.uint8)
-
     def reset_memory(self) -> None:
         """Remember how much the process has had so far."""
         self._begin = _most_resident()
@@ -83,10 +74,6 @@ class CudaAccelerator:
 
     def __init__(self, device: CudaDevice) -> None:
         self.device: DeviceUnderTest = device
-
-    def host_buffer(self, num_bytes: int, *, pinned: bool) -> Any:  # noqa: ANN401 - a tensor
-        """Return bytes, in page-locked memory if they are to be pinned."""
-        return torch.ones(num_bytes, dtype=torch.uint8, pin_memory=pinned)
 
     def reset_memory(self) -> None:
         """Return unused blocks to the driver, and begin to watch the highest use."""

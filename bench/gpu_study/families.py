@@ -5,12 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.gpu_study.points import (
-    AttentionPoint,
     InteractionPoint,
     PointwisePoint,
-    ReductionPoint,
     StudyFamily,
-    TransferPoint,
 )
 from bench.gpu_study.rooflines import (
     InteractionAmount,
@@ -21,10 +18,7 @@ from bench.gpu_study.rooflines import (
     Roofline,
     StreamRoofline,
     UvmRoofline,
-    attention_flop,
     pointwise_bytes,
-    reduction_bytes,
-    transfer_bytes,
 )
 from costmodel.domain.hardware import Gpu
 from costmodel.domain.plan import ComputeKernel
@@ -111,21 +105,8 @@ def _lines(gpu: Gpu) -> Iterator[tuple[str, type, Roofline, Callable[[Any], Hash
         Line(pointwise_bytes, lambda p: (p.op, p.data_type)), lambda p: p.num_elements,
     )  # fmt: skip
     yield (
-        StudyFamily.REDUCTION, ReductionPoint,
-        Line(reduction_bytes, lambda p: (p.op, p.data_type)), lambda p: (p.rows, p.columns),
-    )  # fmt: skip
-    yield (
         StudyFamily.INTERACTION, InteractionPoint,
         Line(InteractionAmount(gpu), lambda _: None), lambda p: (p.num_features, p.embedding_dim),
-    )  # fmt: skip
-    yield (
-        StudyFamily.ATTENTION, AttentionPoint,
-        Line(attention_flop, lambda p: p.data_type),
-        lambda p: (p.num_sequences, p.length, p.head_dim),
-    )  # fmt: skip
-    yield (
-        StudyFamily.TRANSFER, TransferPoint,
-        Line(transfer_bytes, lambda p: (p.direction, p.pinned)), lambda p: p.num_bytes,
     )  # fmt: skip
 
 

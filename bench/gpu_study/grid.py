@@ -11,16 +11,11 @@ from itertools import product
 
 from bench.gpu_study.models import MODELS
 from bench.gpu_study.points import (
-    AttentionPoint,
-    Direction,
     InteractionPoint,
     PointwiseOp,
     PointwisePoint,
-    ReductionOp,
-    ReductionPoint,
     StepPoint,
     StudyFamily,
-    TransferPoint,
 )
 from costmodel.base.units import GB, KIB, MIB, Bytes
 from costmodel.domain.plan import ComputeKernel
@@ -41,10 +36,7 @@ class StepTarget:
 
 WEIGHTS: Mapping[str, int] = {
     StudyFamily.POINTWISE: 4,
-    StudyFamily.REDUCTION: 4,
     StudyFamily.INTERACTION: 2,
-    StudyFamily.ATTENTION: 2,
-    StudyFamily.TRANSFER: 2,
 }
 """Units of a round, by family."""
 FEWEST_COLLECTIVES = 6
@@ -122,10 +114,7 @@ def _own(target: Target) -> Iterator[Ordered]:
     """Yield the study's own families."""
     points: dict[StudyFamily, Iterable[Point]] = {
         StudyFamily.POINTWISE: spread(list(_pointwise(target))),
-        StudyFamily.REDUCTION: spread(list(_reductions(target))),
         StudyFamily.INTERACTION: spread(list(_interactions(target))),
-        StudyFamily.ATTENTION: spread(list(_attentions(target))),
-        StudyFamily.TRANSFER: spread(list(_transfers(target))),
     }
     for family, some in points.items():
         yield Ordered(family, WEIGHTS[family], [(point,) for point in some])
@@ -149,32 +138,7 @@ def _pointwise(target: Target) -> Iterator[PointwisePoint]:
         yield PointwisePoint(op=op, num_elements=size, data_type=data_type)
 
 
-def _reductions(target: Target) -> Iterator[ReductionPoint]:
-    rows = _sizes(256, 4096 if target.on_cpu else 65536)
-    for data_type, op, count, columns in product(
-        _types(target), ReductionOp, rows, (16, 128, 1024)
-    ):
-        yield ReductionPoint(op=op, rows=count, columns=columns, data_type=data_type)
-
-
 def _interactions(target: Target) -> Iterator[InteractionPoint]:
     samples = _sizes(256, 1024 if target.on_cpu else 65536)
     for count, features, dim in product(samples, (8, 26, 52), (16, 64, 128)):
         yield InteractionPoint(num_samples=count, num_features=features, embedding_dim=dim)
-
-
-def _attentions(target: Target) -> Iterator[AttentionPoint]:
-    lengths = _sizes(32, 256 if target.on_cpu else 4096)
-    types = (DataType.FP32,) if target.on_cpu else (DataType.BF16, DataType.FP16)
-    sequences = (2, 8) if target.on_cpu else (4, 32, 128)
-    for data_type, length, count, dim in product(types, lengths, sequences, (64, 128)):
-        if count * length <= (2**12 if target.on_cpu else 2**18):
-            yield AttentionPoint(
-                num_sequences=count, num_heads=4, length=length, head_dim=dim, data_type=data_type
-            )
-
-
-def _transfers(target: Target) -> Iterator[TransferPoint]:
-    sizes = _sizes(4 * KIB, (16 if target.on_cpu else 512) * MIB)
-    for pinned, direction, size in product((True, False), Direction, sizes):
-        yield TransferPoint(direction=direction, num_bytes=size, pinned=pinned)

@@ -7,14 +7,9 @@ import torch
 
 from bench.gpu_study.accelerator import Accelerator
 from bench.gpu_study.points import (
-    AttentionPoint,
-    Direction,
     InteractionPoint,
     PointwiseOp,
     PointwisePoint,
-    ReductionOp,
-    ReductionPoint,
-    TransferPoint,
 )
 from costmodel.base.units import Seconds
 from costmodel.domain.workload import DataType
@@ -35,13 +30,6 @@ _POINTWISE: Mapping[PointwiseOp, Callable[[Any, Any], object]] = {
     PointwiseOp.SCALE: lambda value, _: value.mul_(1.0),
     PointwiseOp.DROPOUT: lambda value, _: torch.nn.functional.dropout(value, 0.1, training=True),
 }
-_REDUCTIONS: Mapping[ReductionOp, Callable[[Any], object]] = {
-    ReductionOp.SUM_ROWS: lambda value: value.sum(1),
-    ReductionOp.SUM_COLUMNS: lambda value: value.sum(0),
-    ReductionOp.MEAN: torch.mean,
-    ReductionOp.SOFTMAX: lambda value: torch.softmax(value, 1),
-    ReductionOp.LAYER_NORM: lambda value: torch.nn.functional.layer_norm(value, value.shape[1:]),
-}
 
 
 def measure_pointwise(point: PointwisePoint, accelerator: Accelerator) -> Record:
@@ -49,15 +37,16 @@ def measure_pointwise(point: PointwisePoint, accelerator: Accelerator) -> Record
     kind = {"dtype": _TYPES[point.data_type], "device": accelerator.device.name}
     value = torch.ones(point.num_elements, **kind)
     other = torch.ones_like(value) if point.op is PointwiseOp.MULTIPLY else None
-    work = _POINTWISE[point.op]
-    return _forward(point, lambda: work(value, other), accelerator)
+    work, device = _POINTWISE[point.op], accelerator.device
 
+    def once() -> dict[str, Stopwatch]:
+        device.flush()
+        with device.stopwatch() as watch:
+            work(value, other)
+        return {"forward": watch}
 
-def measure_reduction(point: ReductionPoint, accelerator: Accelerator) -> Record:
-    """Time one reduction, its input not in the cache."""
-    kind = {"dtype": _TYPES[point.data_type], "device": accelerator.device.name}
-    value, work = torch.ones(point.rows, point.columns, **kind), _REDUCTIONS[point.op]
-    return _forward(point, lambda: work(value), accelerator)
+    with torch.no_grad():
+        return record_of(point, repeated(once, device, budget=_BUDGET))
 
 
 def measure_interaction(point: InteractionPoint, accelerator: Accelerator) -> Record:
@@ -79,54 +68,6 @@ def measure_interaction(point: InteractionPoint, accelerator: Accelerator) -> Re
         products = torch.bmm(together, together.transpose(1, 2))
         return torch.cat((bottom, products[:, place[0], place[1]]), dim=1)
 
-    return _both_ways(point, forward, (bottom, embeddings), accelerator)
-
-
-def measure_attention(point: AttentionPoint, accelerator: Accelerator) -> Record:
-    """Time causal attention of random queries, keys and values."""
-    shape = (point.num_sequences, point.num_heads, point.length, point.head_dim)
-    kind = {"dtype": _TYPES[point.data_type], "device": accelerator.device.name}
-    query, key, value = (torch.rand(shape, **kind, requires_grad=True) for _ in range(3))
-    attention = torch.nn.functional.scaled_dot_product_attention
-
-    def forward() -> Any:  # noqa: ANN401 - a tensor
-        return attention(query, key, value, is_causal=True)
-
-    return _both_ways(point, forward, (query, key, value), accelerator)
-
-
-def measure_transfer(point: TransferPoint, accelerator: Accelerator) -> Record:
-    """Time one copy between host and device."""
-    host = accelerator.host_buffer(point.num_bytes, pinned=point.pinned)
-    there = torch.empty(point.num_bytes, dtype=torch.uint8, device=accelerator.device.name)
-    to_device = point.direction is Direction.TO_DEVICE
-    source, target = (host, there) if to_device else (there, host)
-
-    def copy() -> None:
-        target.copy_(source, non_blocking=point.pinned)
-
-    return _forward(point, copy, accelerator)
-
-
-def _forward(point: Any, work: Callable[[], object], accelerator: Accelerator) -> Record:  # noqa: ANN401 - any of the points above
-    device = accelerator.device
-
-    def once() -> dict[str, Stopwatch]:
-        device.flush()
-        with device.stopwatch() as watch:
-            work()
-        return {"forward": watch}
-
-    with torch.no_grad():
-        return record_of(point, repeated(once, device, budget=_BUDGET))
-
-
-def _both_ways(
-    point: InteractionPoint | AttentionPoint,
-    forward: Callable[[], Any],
-    inputs: tuple[Any, ...],
-    accelerator: Accelerator,
-) -> Record:
     device = accelerator.device
 
     def once() -> dict[str, Stopwatch]:
@@ -136,7 +77,7 @@ def _both_ways(
         gradient = torch.ones_like(output)
         device.flush()
         with device.stopwatch() as back:
-            torch.autograd.grad(output, inputs, gradient)
+            torch.autograd.grad(output, (bottom, embeddings), gradient)
         return {"forward": there, "backward": back}
 
     return record_of(point, repeated(once, device, budget=_BUDGET))

@@ -9,13 +9,9 @@ import numpy as np
 
 from bench.gpu_study.correction import PhaseSeconds, Predict, Records, Rivals, taught
 from bench.gpu_study.points import (
-    AttentionPoint,
     InteractionPoint,
     PointwiseOp,
     PointwisePoint,
-    ReductionOp,
-    ReductionPoint,
-    TransferPoint,
 )
 from costmodel.base.arrays import Array
 from costmodel.domain.hardware import Gpu
@@ -198,28 +194,13 @@ class Line:
 
 
 _EVERY = "every kind"
-_PASSES = {PointwiseOp.MULTIPLY: 3, ReductionOp.SOFTMAX: 2, ReductionOp.LAYER_NORM: 2}
-"""Times an operator reads or writes the size of its input: 2 of operators that write as much as
-they read, 1 of sums, unless said here."""
 
 
 def pointwise_bytes(point: PointwisePoint, phase: str) -> float:
-    """Return the bytes read and written."""
+    """Return the bytes read and written: one input, or the two of a product, and the output."""
     del phase
-    return float(_PASSES.get(point.op, 2) * point.num_elements * point.data_type.num_bytes)
-
-
-def reduction_bytes(point: ReductionPoint, phase: str) -> float:
-    """Return the bytes read and written."""
-    del phase
-    size = point.rows * point.columns * point.data_type.num_bytes
-    return float(_PASSES.get(point.op, 1) * size)
-
-
-def transfer_bytes(point: TransferPoint, phase: str) -> float:
-    """Return the bytes copied."""
-    del phase
-    return float(point.num_bytes)
+    passes = 3 if point.op is PointwiseOp.MULTIPLY else 2
+    return float(passes * point.num_elements * point.data_type.num_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +233,3 @@ class InteractionAmount:
             + pointwise_time(12.0 * batch * columns, gpu)
             + view_concat_time(8.0 * batch * columns, gpu)
         )
-
-
-def attention_flop(point: AttentionPoint, phase: str) -> float:
-    """Return the operations of causal attention: two products forward, five backward, of half."""
-    products = 2.0 if phase == "forward" else 5.0
-    heads = point.num_sequences * point.num_heads
-    return products * heads * point.length**2 * point.head_dim

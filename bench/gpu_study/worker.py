@@ -27,11 +27,8 @@ from bench.gpu_study.grid import (
     step_points,
 )
 from bench.gpu_study.kernels import (
-    measure_attention,
     measure_interaction,
     measure_pointwise,
-    measure_reduction,
-    measure_transfer,
 )
 from bench.gpu_study.points import STUDY_KINDS, StepPoint, StudyFamily
 from bench.gpu_study.steps import measure_step
@@ -57,10 +54,7 @@ from planner.files.json_text import dump_json
 
 _MEASURES = {
     StudyFamily.POINTWISE: measure_pointwise,
-    StudyFamily.REDUCTION: measure_reduction,
     StudyFamily.INTERACTION: measure_interaction,
-    StudyFamily.ATTENTION: measure_attention,
-    StudyFamily.TRANSFER: measure_transfer,
 }
 
 

@@ -7,13 +7,10 @@ import numpy as np
 
 from bench.gpu_study.grid import WEIGHTS, ordered_units
 from bench.gpu_study.points import (
-    AttentionPoint,
     InteractionPoint,
     PointwisePoint,
-    ReductionPoint,
-    TransferPoint,
 )
-from bench.gpu_study.rooflines import pointwise_bytes, reduction_bytes
+from bench.gpu_study.rooflines import pointwise_bytes
 from costmodel.base.units import GIB, US
 from costmodel.domain.workload import DataType, Optimizer
 from planner.calibration.grids import Target
@@ -105,9 +102,6 @@ _TIMES: dict[type, Callable[[Any], dict[str, float]]] = {
     GemmPoint: lambda p: {"product": 5 * US + 2.0 * p.m * p.n * p.k / 40e12},
     StreamPoint: lambda p: {"operator": _streamed(p.num_bytes)},
     PointwisePoint: lambda p: {"forward": _streamed(pointwise_bytes(p, "forward"))},
-    ReductionPoint: lambda p: {"forward": _streamed(reduction_bytes(p, "forward"))},
-    TransferPoint: lambda p: {"forward": 10 * US + p.num_bytes / 50e9},
     HostPoint: _host,
     InteractionPoint: lambda p: _both_ways(p.num_samples),
-    AttentionPoint: lambda p: _both_ways(p.length**2),
 }

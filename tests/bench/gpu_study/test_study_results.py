@@ -70,7 +70,7 @@ def test_every_family_is_judged_or_says_that_groups_are_too_few(
     found: dict[str, Any],
 ) -> None:
     rows = found["families"]
-    assert {"embedding", "stream", "pointwise", "reduction", "attention", "transfer"} <= set(rows)
+    assert {"embedding", "stream", "pointwise", "interaction"} <= set(rows)
     assert rows["stream"]["models"]["roofline"]["errors"]["mape"] < 0.1
     assert all(row["better"] in row["models"] for row in rows.values() if row["models"])
 
