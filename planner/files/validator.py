@@ -30,6 +30,8 @@ _CHOICE = {"enum", "literal_error"}
 _MANY_DIGITS = 1e15
 """Smallest number that is written with an exponent."""
 _FACTORS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
+_BATCH, _BATCH_FACTORS = "local_batch_size", {"k": 1024.0, "m": 1024.0**2}
+"""A field whose letters say what `sweep --local-batch` takes them for."""
 _KEY = "[key]"
 """Pydantic's name of a mapping's key that is wrong."""
 OWN_MESSAGE = "own_message"
@@ -149,6 +151,8 @@ class Validator:
         raw = self.document.raw(where)
         hint_for = _HINTS.get(wanted)
         hint = hint_for(given, raw) if hint_for else None
+        if where[-1:] == (_BATCH,) and isinstance(given, str):
+            hint = _number_hint(given, raw, _BATCH_FACTORS)
         self.note(
             f"{_path_name(where)}must be {wanted}, got {_given_text(given)}", where, hint=hint
         )
@@ -167,11 +171,12 @@ def in_order(problems: Sequence[Problem]) -> tuple[Problem, ...]:
     return tuple(sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
 
 
-def _number_hint(given: object, raw: str) -> str | None:
+def _number_hint(given: object, raw: str, factors: Mapping[str, float] = _FACTORS) -> str | None:
+    """Return how to write a number that YAML reads as text; None: it is none."""
     if not isinstance(given, str):
         return None
     digits = given.replace("_", "").replace(",", "")
-    factor = _FACTORS.get(digits[-1:].lower(), 1.0)
+    factor = factors.get(digits[-1:].lower(), 1.0)
     try:
         number = float(digits[:-1] if factor > 1 else digits) * factor
     except ValueError:

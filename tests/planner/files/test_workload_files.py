@@ -140,6 +140,14 @@ def test_how_a_number_is_written_is_said_beside_other_mistakes(
     assert second.message == "`embedding_dim` must be a multiple of 4, got 30"
 
 
+@pytest.mark.parametrize(
+    ("written", "hint"), [("4k", "YAML reads this as text; write 4_096"), ("many", None)]
+)
+def test_k_of_a_batch_is_what_sweep_takes_it_for(written: str, hint: str | None) -> None:
+    problem, *_ = problems_of(f"local_batch_size: {written}\ntables: [{TABLE}]")
+    assert problem.hint == hint
+
+
 @pytest.mark.parametrize("name", ["float32", "torch.float32", "FP32"])
 def test_data_types_of_torch_have_a_suggestion(name: str) -> None:
     said = problem_of(f"defaults: {{data_type: {name}}}\ntables: [{TABLE}]")
