@@ -4,8 +4,8 @@ The operation that ends a step waited for another one, that for another, and so 
 where it passes a collective of all ranks in one step to where it did in the step before it is a
 *cycle* (or from any operation, if it passes no such collective: a host that is too slow for its
 GPU), and step after step takes at least the cycle's durations and lags. That holds for every plan
-of the same program, with that plan's durations, and whatever rank the path keeps to between two
-collectives of all ranks. So one cycle of every program rejects most moves that overload a rank, or
+of the same operations, with that plan's durations, and whatever rank the path keeps to between two
+collectives of all ranks. So one cycle of each ``Step`` rejects most moves that overload a rank, or
 that bring a collective in for one table, before they are timed.
 """
 

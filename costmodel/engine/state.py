@@ -4,8 +4,8 @@ Lookups and amounts sent are the *loads*, rank by rank, as shards change the loa
 else is rows of one array with a column for every rank, the *numbers*, as steps are timed for all
 ranks at once; ``Rows`` has the rows. Durations are kept, so that a move which changes two ranks
 recomputes those of two ranks. Numbers are changed by ``put``, loads after ``save``; both note the
-old value in a journal: undoing a move costs no more than what it changed. Programs of other
-sharding groups have the same durations for the operations they share, so all programs share these.
+old value in a journal: undoing a move costs no more than what it changed. Steps of other
+sharding groups have the same durations for the operations they share, so all steps share these.
 """
 
 from typing import NamedTuple
@@ -43,7 +43,7 @@ class Rows(NamedTuple):
     """Seconds of every lookup kernel."""
     backward: int
     steps: int
-    """Durations of all other operations of any program; then, of exchanges, bytes, and of issues,
+    """Durations of all other operations of any step; then, of exchanges, bytes, and of issues,
     the number of ranks on which they take time; then the largest of these bytes. Numbers that are
     the same on all ranks are in the first column."""
     num_durations: int

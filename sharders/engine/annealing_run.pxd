@@ -25,7 +25,7 @@ cdef class AnnealingRun:
     cdef readonly Reassigner reassigner
     cdef readonly Move move
     cdef readonly int64_t[::1] is_changed, changed
-    cdef readonly bint lacks_program
+    cdef readonly bint lacks_step
     cdef readonly Choices best
     cdef readonly double best_time, penalised_time
     cdef readonly double price, first_time

@@ -64,8 +64,8 @@ class AnnealingRun:
         """
         self.rng.begin(seed)
         self.blocks.rebuild()
-        self.lacks_program = False
-        """Whether the last move led to groups that have no program yet (``SearchState.wanted``)."""
+        self.lacks_step = False
+        """Whether the last move led to groups that have no step yet (``SearchState.wanted``)."""
         self.ejected = 0
         """Number of tables that left for the present move, which is then another try of the last
         one."""
@@ -83,7 +83,7 @@ class AnnealingRun:
         self.num_changed = 0
 
     def anneal(self, count: int, hot: float, cold: float, length: float, placing: bool) -> int:
-        """Draw ``count`` moves, fewer if a program is missing, and return how many were drawn.
+        """Draw ``count`` moves, fewer if a step is missing, and return how many were drawn.
 
         Parameters
         ----------
@@ -96,7 +96,7 @@ class AnnealingRun:
 
         """
         search, move, before = self.search, self.move, self.moves
-        self.lacks_program = False
+        self.lacks_step = False
         search.price = self.price
         for _ in range(count):
             if self.moves % REFRESH_EVERY == 0:
@@ -131,7 +131,7 @@ class AnnealingRun:
                 search.undo(move)
                 self.ejected = self.ejected + 1 if lacks and self.ejector.eject(move) else 0
                 if outcome == UNKNOWN:
-                    self.lacks_program = True
+                    self.lacks_step = True
                     break
         search.price = inf
         return self.moves - before

@@ -101,7 +101,7 @@ class MoveProposer:
         self.width = np.array(np.asarray(search.tables.features)[rows[first], COLUMNS])
         """Output columns per sample of every option's first shard."""
         self.op_of = _operations(search, num_rows)
-        """The operation, in the program of all groups, whose duration each row of numbers is; -1:
+        """The operation, in the step of all groups, whose duration each row of numbers is; -1:
         none."""
         self.bottleneck_row, self.bottleneck_groups = search.loads.load_row, ALL_GROUPS
 

@@ -22,6 +22,6 @@ class MoveParams:
     leave a sharding group."""
     priced_share: float = 0.5
     """Share of the options that are drawn by their prices in a linear program."""
-    moves_per_program: int = 3_000
-    """Moves drawn at least for each program of new sharding groups, which takes as long to lower as
+    moves_per_step: int = 3_000
+    """Moves drawn at least for each step of new sharding groups, which takes as long to lower as
     20 to 60 moves to try."""

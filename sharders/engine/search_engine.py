@@ -29,7 +29,7 @@ from sharders.problem.sharding_problem import ShardingProblem
 
 NOT_MADE = -1
 MAX_CYCLES = 512
-"""Number of programs whose cycles are kept, the first ones made; 80 kB each where there are 22
+"""Number of steps whose cycles are kept, the first ones made; 80 kB each where there are 22
 groups."""
 REBUILD_EVERY = 4000
 """Moves of a run after which loads are computed anew: sums of many changes are rounded."""
@@ -64,13 +64,13 @@ class Engine:
         """The template of plans that have all sharding groups."""
         self._rows, self._duration_rows = duration_rows(self.everything, self.arrays.columns)
         self.groups_of = [(1 << len(self.arrays.columns.groups)) - 1]
-        """Bits of the groups of every program."""
+        """Bits of the groups of every step."""
         self.search = self._state()
         self.run = AnnealingRun(self.search, params)
         self._greedy = Greedy(self.search)
-        self._moves_per_program = params.moves_per_program
-        self._moves = self._programs = 0
-        """Number of moves of all runs, and of programs made for them."""
+        self._moves_per_step = params.moves_per_step
+        self._moves = self._num_steps = 0
+        """Number of moves of all runs, and of steps made for them."""
 
     def choices_of(self, plan: ShardingPlan) -> Choices:
         """Return a plan, one given to start from or found since, as choices."""
@@ -137,7 +137,7 @@ class Engine:
         """Draw some moves, and return the state of the run.
 
         It does not depend on how many calls drew them. A move to sharding groups that no plan had
-        before is not made: it may be when it is drawn again, if their program has been made.
+        before is not made: it may be when it is drawn again, if their step has been made.
 
         Parameters
         ----------
@@ -156,10 +156,10 @@ class Engine:
                 self.rebuild()
             some = min(until - self.run.moves, REBUILD_EVERY - since)
             self._moves += self.run.anneal(some, *schedule, placing)
-            affordable = self._moves >= self._programs * self._moves_per_program
-            if self.run.lacks_program and affordable:
-                self._programs += 1
-                self._make_program(self.search.wanted)
+            affordable = self._moves >= self._num_steps * self._moves_per_step
+            if self.run.lacks_step and affordable:
+                self._num_steps += 1
+                self._make_step(self.search.wanted)
         return self.run
 
     def fill(
@@ -210,7 +210,7 @@ class Engine:
         while done < len(times):
             done = self.search.step_times(options, ranks, times, done)
             if done < len(times):
-                self._make_program(self.search.wanted)
+                self._make_step(self.search.wanted)
         return times
 
     def present(self) -> Choices:
@@ -230,7 +230,7 @@ class Engine:
         """
         while self.search.try_move(move, inf) == UNKNOWN:
             self.search.undo(move)
-            self._make_program(self.search.wanted)
+            self._make_step(self.search.wanted)
         return int(self.search.outcome)
 
     def present_time(self) -> Seconds:
@@ -244,13 +244,13 @@ class Engine:
     def rebuild(self, groups: int = ALL) -> None:
         """Recompute loads, and durations of ``groups`` and of the plan's groups."""
         while not self.search.rebuild(groups):
-            self._make_program(self.search.wanted)
+            self._make_step(self.search.wanted)
 
-    def _make_program(self, bits: int) -> None:
-        """Make the program of plans with these sharding groups."""
+    def _make_step(self, bits: int) -> None:
+        """Make the step of plans with these sharding groups."""
         groups = {key for n, (key, _) in enumerate(self.arrays.signature) if bits >> n & 1}
         self.groups_of.append(bits)
-        self.search.add_program(bits, self._lowering(groups).step(groups))
+        self.search.add_step(bits, self._lowering(groups).step(groups))
 
     def _lowering(self, groups: Collection[GroupKey]) -> Lowering:
         """Return the lowering for plans with these sharding groups.
@@ -324,8 +324,8 @@ class Engine:
         choices = Choices(
             np.zeros(tables, dtype=np.int64), np.zeros((tables, arrays.widest), dtype=np.int32)
         )
-        program_of = np.zeros(1 << groups, dtype=np.int64)  # takes memory only where it is written
-        program_of[-1] = 1
+        step_of = np.zeros(1 << groups, dtype=np.int64)  # takes memory only where it is written
+        step_of[-1] = 1
         return SearchState(
             loads=RankLoads(
                 plan=plan,
@@ -345,6 +345,6 @@ class Engine:
                 num_ops=len(self.everything.ops),
             ),
             every=every,
-            program_of=program_of,
+            step_of=step_of,
             max_cycles=MAX_CYCLES,
         )

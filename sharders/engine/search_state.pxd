@@ -21,8 +21,8 @@ cdef class SearchState:
     cdef readonly StepClock clock
     cdef readonly Step every
     cdef readonly list steps, cycles
-    cdef readonly int64_t[::1] program_of, bit_of
-    cdef readonly Py_ssize_t which, wanted, program, max_cycles
+    cdef readonly int64_t[::1] step_of, bit_of
+    cdef readonly Py_ssize_t which, wanted, which_moved, max_cycles
     cdef readonly int64_t outcome
     cdef public double margin, price, balance_weight
     cdef readonly double seconds, penalised_time

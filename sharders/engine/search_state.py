@@ -40,10 +40,10 @@ class SearchState:
         choices: Choices,
         clock: StepClock,
         every: Step,
-        program_of: NDArray[np.int64],
+        step_of: NDArray[np.int64],
         max_cycles: int,
     ) -> None:
-        """Begin with the program of plans that have all sharding groups.
+        """Begin with the step of plans that have all sharding groups.
 
         Parameters
         ----------
@@ -52,11 +52,11 @@ class SearchState:
         clock
             Times steps of up to all operations.
         every
-            The program of all groups.
-        program_of
-            By the bits of the groups that a plan has, its program, counted from 1; 0: not made yet.
+            The step of all groups.
+        step_of
+            By the bits of the groups that a plan has, its step, counted from 1; 0: not made yet.
         max_cycles
-            Programs whose cycles are kept: the first ones made.
+            Steps whose cycles are kept: the first ones made.
 
         """
         self.loads, self.plan, self.tables = loads, loads.plan, loads.tables
@@ -64,17 +64,17 @@ class SearchState:
         self.steps = [every]
         self.cycles = [Cycle(every.num_ops, loads.end_row)]
         self.max_cycles = max_cycles
-        self.program_of = program_of
+        self.step_of = step_of
         self.bit_of = np.left_shift(1, np.arange(loads.num_groups, dtype=np.int64))
         """The bit of every sharding group; their numbers have 16 bits, too few to be shifted."""
         self.which = 0
-        """Number of the present plan's program."""
+        """Number of the present plan's step."""
         self.wanted = 0
-        """Bits of the groups whose program was missing."""
+        """Bits of the groups whose step was missing."""
         self.margin = MARGIN
         """Share of a penalised time to which a bound is trusted; 1: not at all."""
-        self.outcome, self.program = UNKNOWN, NOT_MADE
-        """How the last move went, and of which program the plan then is."""
+        self.outcome, self.which_moved = UNKNOWN, NOT_MADE
+        """How the last move went, and of which step the plan then is."""
         self.seconds = self.penalised_time = inf
         """Its step time and penalised time, where it was timed."""
         self.balance_weight = BALANCE_WEIGHT
@@ -82,10 +82,10 @@ class SearchState:
         self.price = inf
         """Seconds that a rank's memory held beyond what there is costs; infinite: none may be."""
 
-    def add_program(self, groups: int, step: Step) -> None:
-        """Add the program of plans that have groups with these bits."""
+    def add_step(self, groups: int, step: Step) -> None:
+        """Add the step of plans that have groups with these bits."""
         self.steps.append(step)
-        self.program_of[groups] = len(self.steps)
+        self.step_of[groups] = len(self.steps)
         if len(self.cycles) < self.max_cycles:
             self.cycles.append(Cycle(self.every.num_ops, self.loads.end_row))
 
@@ -94,14 +94,14 @@ class SearchState:
         return self.clock.step_time(self.steps[self.which])
 
     def rebuild(self, groups: int) -> bool:
-        """Recompute all loads and durations from the choices; return whether there is a program.
+        """Recompute all loads and durations from the choices; return whether there is a step.
 
         ``groups`` has the bits of groups whose durations are computed besides the plan's; moves
         need all.
         """
         self.loads.rebuild()
         bits = self.loads.present_groups()
-        number = self.program_of[bits] - 1
+        number = self.step_of[bits] - 1
         if number >= 0:
             self.which = number
             self.plan.refresh_all(self.every, groups | bits)
@@ -118,7 +118,7 @@ class SearchState:
         times: NDArray[np.float64],
         first: int,
     ) -> int:
-        """Time whole plans from one on; return how many were done before a program was missing.
+        """Time whole plans from one on; return how many were done before a step was missing.
 
         ``options`` has shape (plans, tables); ``ranks``: (plans, tables, most blocks); ``times``:
         seconds, (plans,), infinite where memory is short.
@@ -170,7 +170,7 @@ class SearchState:
         is certain to exceed the limit, the plan is not timed.
         """
         self.seconds = self.penalised_time = inf
-        self.program = NOT_MADE
+        self.which_moved = NOT_MADE
         before = self.excess()
         has_room = self.finds_room(move)
         if not has_room and self.price < inf:
@@ -198,7 +198,7 @@ class SearchState:
         """Change loads and durations by a move, time the plan, and return the outcome."""
         sums, groups = self._change(move)
         bits = self.loads.present_groups()
-        number = self.program_of[bits] - 1
+        number = self.step_of[bits] - 1
         if number < 0:
             self.wanted = bits
             return UNKNOWN
@@ -212,7 +212,7 @@ class SearchState:
         self.plan.refresh(self.every, groups, sums, cycle.is_on, 0)
         step = self.steps[number]
         self.seconds = self.clock.step_time(step)
-        self.penalised_time, self.program = self.penalised(self.seconds), number
+        self.penalised_time, self.which_moved = self.penalised(self.seconds), number
         if self.penalised_time > limit and kept and number != self.which:
             cycle.trace(self.plan, step, self.clock)
         return FITS
@@ -254,7 +254,7 @@ class SearchState:
     def keep(self) -> None:
         """Keep the move that was tried last."""
         self.plan.commit()
-        self.which = self.program
+        self.which = self.which_moved
         self.plan.clear_changed()
 
     def block_at(self, table: int, place: int) -> int:

@@ -13,7 +13,7 @@ EVERYWHERE, ON_RANKS, ON_NODES, FIXED = range(4)
 on given ranks."""
 FITS, SLOW, FULL, UNKNOWN = range(4)
 """Outcomes of a move: it was timed; a bound says that it takes too long; there is no room; the
-program of its groups is missing."""
+step of its groups is missing."""
 SPREADS = {"everywhere": EVERYWHERE, "ranks": ON_RANKS, "nodes": ON_NODES, "fixed": FIXED}
 
 

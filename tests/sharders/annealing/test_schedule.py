@@ -327,8 +327,8 @@ def test_every_set_has_the_types_that_some_table_allows_alone() -> None:
 
 def test_runs_make_one_program_of_new_groups_in_so_many_moves() -> None:
     made = []
-    for moves_per_program in (310, 3000):
-        engine = Engine(problem(), params=MoveParams(moves_per_program=moves_per_program))
+    for moves_per_step in (310, 3000):
+        engine = Engine(problem(), params=MoveParams(moves_per_step=moves_per_step))
         search = AnnealingSearch(engine, Budget(), Random(0))
         engine.start(first_plan(search), 7)
         before = len(engine.groups_of)

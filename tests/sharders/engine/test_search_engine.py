@@ -436,7 +436,7 @@ def test_all_tables_of_a_small_group_leave_it_at_once() -> None:
         if option.sharding_type is ShardingType.DATA_PARALLEL
     )
     plan = ShardingPlan(tables=replicas, world_size=4, local_world_size=4)
-    params = MoveParams(together_share=1.0, finer_share=0.0, moves_per_program=0)
+    params = MoveParams(together_share=1.0, finer_share=0.0, moves_per_step=0)
     engine = Engine(posed, [plan], params)
     engine.offer(sum(1 << list(ShardingType).index(kind) for kind in REPLICATED_OR_WHOLE))
     times_left = 0
