@@ -46,6 +46,8 @@ class PlanVerdict:
     """The plans a choice was made among, and what the choice rests on."""
 
     num_candidates: int
+    """Number of plans that were weighed by their errors: the best few of all that the search looked
+    at (``SearchReport.evaluated``), one if the limit left no time for others."""
     num_equal: int
     """Number of candidates that the models cannot tell from the chosen plan, itself included."""
     spread: float
