@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.show.columns import COUNT, Column, Quantity, rows_data
+from planner.show.columns import COUNT, Column, Quantity, plain, rows_data
 from planner.show.format import duration, printable
 from planner.show.output import Output
 
@@ -84,21 +84,17 @@ def _short(name: str) -> str:
 
 
 def _data(learned: "Learned") -> dict[str, Any]:
+    from costmodel.domain.traced import KernelTime
+    from planner.calibration.learning import TracedCollective
+
+    keys = {KernelTime: {"median": "median_s"}, TracedCollective: {"seconds": "time_s"}}
     return {
         "traces": learned.source,
         "host": {f"{name}_s": seconds for name, seconds in learned.host.items()},
         "operators": rows_data(_operator_columns(), learned.operators),
-        "kernels": [
-            {"name": row.name, "count": row.count, "median_s": row.median}
-            for row in learned.kernels
-        ],
+        "kernels": plain(learned.kernels, keys),
         "collectives": [
-            {
-                "op": point.op.value,
-                "num_ranks": point.num_ranks,
-                "num_bytes": point.num_bytes or None,
-                "time_s": point.seconds,
-            }
+            {**plain(point, keys), "num_bytes": point.num_bytes or None}
             for point in learned.collectives
         ],
     }

@@ -138,8 +138,8 @@ class Confidence:
     """Share by which the step of a plan picked for its prediction is under-estimated; not included
     in the other numbers."""
     num_candidates: int = 1
-    """Number of plans that this one was weighed against, itself included: the best few of those that
-    the search looked at (``evaluated``)."""
+    """Number of plans that this one was weighed against, itself included: the best few of those
+    that the search looked at (``evaluated``)."""
     probability_fastest: float = 1.0
     """Probability that the plan is the fastest of them."""
     probability_beaten: float = 0.5

@@ -31,12 +31,12 @@ class _KeptPoint(BaseModel):
     num_nodes: _Count
     local_batch_size: Annotated[int, Field(ge=1, le=MOST_SAMPLES)]
     gradient_accumulation_steps: Annotated[int, Field(ge=1, le=MOST_ACCUMULATED)] = 1
-    expected_step_time_s: _Time | None
+    step_time: Annotated[_Time | None, Field(alias="expected_step_time_s")]
     step_time_low_s: _Time | None
     step_time_high_s: _Time | None
     gap: _Gap | None
     peak_memory_bytes: _Size | None
-    usable_memory_bytes: _Size | None
+    usable_bytes: Annotated[_Size | None, Field(alias="usable_memory_bytes")]
     sharder: str | None
     reason: str | None
     plan_file: str | None
@@ -93,24 +93,10 @@ def _is_whole(point: SweepPoint, directory: Path) -> bool:
 
 
 def _point(kept: _KeptPoint, notes: Iterable[str]) -> SweepPoint:
-    ends = kept.step_time_low_s, kept.step_time_high_s
-    return SweepPoint(
-        hardware=kept.hardware,
-        world_size=kept.world_size,
-        num_nodes=kept.num_nodes,
-        local_batch_size=kept.local_batch_size,
-        gradient_accumulation_steps=kept.gradient_accumulation_steps,
-        step_time=kept.expected_step_time_s,
-        interval=None if ends[0] is None or ends[1] is None else (ends[0], ends[1]),
-        gap=kept.gap,
-        peak_memory_bytes=kept.peak_memory_bytes,
-        usable_bytes=kept.usable_memory_bytes,
-        sharder=kept.sharder,
-        reason=kept.reason,
-        key=kept.key,
-        plan_file=kept.plan_file,
-        notes=tuple(notes),
-    )
+    own = kept.model_dump()
+    low, high = own.pop("step_time_low_s"), own.pop("step_time_high_s")
+    interval = None if low is None or high is None else (low, high)
+    return SweepPoint(**own, interval=interval, notes=tuple(notes))
 
 
 def sweep_text_file(sweep: Sweep, known: Mapping[str, SweepPoint]) -> str:

@@ -12,6 +12,7 @@ from costmodel.step.timeline import DEVICE_KINDS, Timeline
 from planner.traces.chrome_trace import StepSpan
 from planner.traces.replay.algorithm1 import algorithm1
 from planner.traces.replay.importing import ImportedRun
+from planner.traces.replay.rank_graph import StepMark
 
 
 class Mode(StrEnum):
@@ -85,6 +86,17 @@ class Replay:
         return sum(abs(step.error) for step in self.steps) / len(self.steps)
 
 
+def _timed(mark: StepMark, simulated: Seconds, on_host: Seconds | None = None) -> StepTime:
+    """Return a step as measured, and as simulated."""
+    return StepTime(
+        rank=mark.rank,
+        step=mark.step,
+        measured=mark.measured,
+        simulated=simulated,
+        on_host=on_host,
+    )
+
+
 def _slowest(times: Iterable[tuple[int, Seconds]]) -> Seconds:
     """Return the mean over all steps of the slowest rank's time."""
     slowest: dict[int, Seconds] = defaultdict(float)
@@ -111,13 +123,7 @@ def replay_graph(run: ImportedRun, graph: ExecutionGraph, now: Timeline | None =
     return Replay(
         mode=Mode.GRAPH,
         steps=[
-            StepTime(
-                rank=mark.rank,
-                step=mark.step,
-                measured=mark.measured,
-                simulated=seconds,
-                on_host=timeline.ends[mark.end] - timeline.ends[mark.begin],
-            )
+            _timed(mark, seconds, on_host=timeline.ends[mark.end] - timeline.ends[mark.begin])
             for mark, seconds in zip(run.marks, times, strict=True)
         ],
         measured_makespan=run.makespan,
@@ -167,14 +173,7 @@ def _algorithm1(run: ImportedRun) -> Replay:
     steps = []
     for mark in run.marks:
         ends, (begin, end) = times[mark.rank].ends, run.operators[mark.rank].steps[mark.step]
-        steps.append(
-            StepTime(
-                rank=mark.rank,
-                step=mark.step,
-                measured=mark.measured,
-                simulated=ends[end] - ends[begin],
-            )
-        )
+        steps.append(_timed(mark, ends[end] - ends[begin]))
     return Replay(
         mode=Mode.ALGORITHM1,
         steps=steps,
@@ -195,12 +194,7 @@ def _baseline(run: ImportedRun) -> Replay:
     return Replay(
         mode=Mode.BASELINE,
         steps=[
-            StepTime(
-                rank=mark.rank,
-                step=mark.step,
-                measured=mark.measured,
-                simulated=max(by_step[mark.rank, index[mark.step]].values(), default=0.0),
-            )
+            _timed(mark, max(by_step[mark.rank, index[mark.step]].values(), default=0.0))
             for mark in run.marks
         ],
         measured_makespan=run.makespan,
