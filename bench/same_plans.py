@@ -34,7 +34,7 @@ PLANS = (2_000, 100_000)
 """What ``--max-plans`` is, in turn."""
 
 
-class Case(NamedTuple):
+class PlanCommand(NamedTuple):
     """One command: which workload on how many of which GPUs, and how long it searches."""
 
     workload: str
@@ -44,22 +44,22 @@ class Case(NamedTuple):
     plans: int
 
 
-class Ran(NamedTuple):
+class PlanWritten(NamedTuple):
     """What a command wrote, field by field, and the CPU time that it took."""
 
     fields: Mapping[str, object]
     cpu_s: float
 
 
-def cases(checkout: Path) -> Iterator[Case]:
+def cases(checkout: Path) -> Iterator[PlanCommand]:
     """Yield a command for each workload file of a checkout's benches."""
     machines, plans = cycle(MACHINES), cycle(PLANS)
     for seed, path in enumerate(sorted((checkout / "bench" / "workloads").rglob("*.yaml"))):
         hardware, gpus = ("cpu-gloo", 2) if path.parent.name == "cpu" else next(machines)
-        yield Case(str(path.relative_to(checkout)), hardware, gpus, seed, next(plans))
+        yield PlanCommand(str(path.relative_to(checkout)), hardware, gpus, seed, next(plans))
 
 
-def ran(case: Case, checkout: Path, python: str, files: Path) -> Ran:
+def ran(case: PlanCommand, checkout: Path, python: str, files: Path) -> PlanWritten:
     """Run a command in a checkout, on a workload file of ``files``."""
     with TemporaryDirectory() as folder:
         plan = Path(folder) / "plan.json"
@@ -76,7 +76,7 @@ def ran(case: Case, checkout: Path, python: str, files: Path) -> Ran:
         found = json.loads(plan.read_text(encoding="utf-8"))
     cpu = after.children_user + after.children_system
     fields = dict(fields_of(found))
-    return Ran(fields, cpu - before.children_user - before.children_system)
+    return PlanWritten(fields, cpu - before.children_user - before.children_system)
 
 
 def fields_of(value: object, name: str = "") -> Iterator[tuple[str, object]]:
@@ -94,7 +94,7 @@ def fields_of(value: object, name: str = "") -> Iterator[tuple[str, object]]:
             yield from fields_of(each, f"{name}.{key}" if name else str(key))
 
 
-def compared(case: Case, before: Ran, after: Ran) -> dict[str, Any]:
+def compared(case: PlanCommand, before: PlanWritten, after: PlanWritten) -> dict[str, Any]:
     """Return in which fields the plans of two checkouts differ, and the CPU time of both."""
     names = sorted(
         name
