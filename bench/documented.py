@@ -8,13 +8,15 @@ A comment before a block of code says what it is: ``<!-- file: NAME -->`` puts i
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+
+from bench.forked_python import python_command
 
 ROOT = Path(__file__).parents[1]
 SHOWN = ("bench", "examples")
@@ -95,9 +97,10 @@ def _path(folder: Path) -> str:
     """Return a search path whose ``planner`` and ``python`` are those of this interpreter."""
     commands = folder / ".commands"
     commands.mkdir()
+    python = shlex.join(python_command())
     for name, arguments in (("planner", "-m planner "), ("python", "")):
         script = commands / name
-        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}"$@"\n', encoding="utf-8")
+        script.write_text(f'#!/bin/sh\nexec {python} {arguments}"$@"\n', encoding="utf-8")
         script.chmod(0o755)
     return os.pathsep.join([str(commands), os.environ["PATH"]])
 

@@ -14,12 +14,15 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+from bench.forked_python import python_command
+
 ROOT = Path(__file__).parents[1]
 
 
 def command(module: str, world_size: int, *arguments: object) -> Sequence[str]:
     """Return the command that starts all ranks, to be run in ``ROOT``."""
-    return [sys.executable, "-m", "bench.forked_ranks", module, *map(str, (world_size, *arguments))]
+    ranks = map(str, (world_size, *arguments))
+    return [*python_command(), "-m", "bench.forked_ranks", module, *ranks]
 
 
 def main() -> None:

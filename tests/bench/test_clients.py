@@ -13,6 +13,7 @@ from bench.clients.absent import stand_in_for
 from bench.clients.client import CLIENTS, SOURCES, Client
 from bench.clients.losses import largest_difference, relative
 from bench.clients_table import clients, configurations, summary, warned
+from bench.forked_python import python_command
 from bench.forked_ranks import ROOT
 
 
@@ -192,7 +193,7 @@ def test_a_script_has_the_same_losses_under_any_plan(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "a.py").write_text(SCRIPT)
     done = subprocess.run(  # noqa: S603 - our own interpreter
-        [sys.executable, "-W", "ignore", "-c", RUNS, tmp_path],
+        [*python_command(), "-W", "ignore", "-c", RUNS, tmp_path],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
     found = json.loads(done.stdout.splitlines()[-1])

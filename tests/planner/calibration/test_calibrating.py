@@ -4,16 +4,17 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from bench.forked_python import python_command
 from costmodel.domain.hardware import Device
 from planner.calibration.records import read_measurements
 from planner.files.profiles import load_profile
+from planner.validation.launch import RANK_ENVIRONMENT
 
 pytest.importorskip("torch")
 pytest.importorskip("fbgemm_gpu")
@@ -28,11 +29,14 @@ def start(
     *arguments: str,
     place: Sequence[str] = (),
     command: Sequence[str] = (str(WORKER),),
+    anew: bool = False,
 ) -> subprocess.Popen[str]:
+    """Start a rank; ``anew``: one that must first start itself again, to keep tensors' memory."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+    environment |= {} if anew else RANK_ENVIRONMENT
     environment |= dict(pair.split("=") for pair in place)
     return subprocess.Popen(  # noqa: S603 - our own interpreter and file
-        [sys.executable, *command, "calibrate", *arguments],
+        [*python_command(), *command, "calibrate", *arguments],
         cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
@@ -47,7 +51,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 def test_one_process_is_interrupted_goes_on_and_does_not_overwrite(tmp_path: Path) -> None:
-    process = start(tmp_path, "-o", "mine.yaml", "--slowly")
+    process = start(tmp_path, "-o", "mine.yaml", "--slowly", anew=True)
     deadline = time.monotonic() + 300  # a minute is too little on a busy machine
     while not (tmp_path / "reached").exists() and time.monotonic() < deadline:
         assert process.poll() is None, finish(process)
