@@ -14,7 +14,7 @@ PAGES = sorted(path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md"))
 READ = (Path("README.md"), Path("CONTRIBUTING.md"), *PAGES)
 PACKAGES = [Path(name, "README.md") for name in ("costmodel", "planner", "sharders")]
 QUICK = {
-    "PLANNER_TIME_LIMIT": "0.5s",
+    "PLANNER_TIME_LIMIT": "0.2s",
     "XDG_CONFIG_HOME": "/nonexistent",
 }
 """Settings with which commands of pages end soon."""

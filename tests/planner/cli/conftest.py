@@ -22,7 +22,7 @@ tables:
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("HARDWARE", "SHARDER", "SEED", "BASELINE"):
         monkeypatch.delenv(f"PLANNER_{name}", raising=False)
-    monkeypatch.setenv("PLANNER_TIME_LIMIT", "1s")  # most are not about the search
+    monkeypatch.setenv("PLANNER_TIME_LIMIT", "0.2s")  # most are not about the search
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)

@@ -13,6 +13,7 @@ pytest.importorskip("torchrec", reason="torchrec is not installed")
 import torch
 from machines import machine
 
+from bench import forked_python
 from costmodel.domain.hardware import Device
 from costmodel.domain.plan import (
     ComputeKernel,
@@ -26,6 +27,7 @@ from costmodel.inputs.distribution import ReuseHistogram, UniqueFraction, Zipf, 
 from planner.cli import main
 from planner.files.plans import PlanFile, dump_plan_file, plan_text
 from planner.files.profiles import dump_profile
+from planner.validation import launch
 from planner.validation.batches import draw_ids, draw_lengths, make_batch
 from planner.validation.job import Job
 from planner.validation.launch import RankFailedError, run_job
@@ -94,9 +96,32 @@ SOURCES = {"gpu.gemm.fp32": "made up", "gpu.gemm.bf16": "made up"}
 MIXED = (ShardingType.ROW_WISE, ShardingType.COLUMN_WISE, ShardingType.DATA_PARALLEL)
 
 
+@pytest.fixture
+def forked_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have ranks forked from a process that has imported TorchRec, instead of Python started."""
+
+    def forked(module: str, *arguments: str) -> list[str]:
+        return [*forked_python.python_command(), "-m", module, *arguments]
+
+    monkeypatch.setattr(launch, "python_command", forked)
+
+
 @pytest.mark.slow
 @needs_two_cores
+@pytest.mark.usefixtures("forked_ranks")
 def test_plans_are_trained_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    check_training(tmp_path, capsys)
+
+
+@pytest.mark.nightly
+@needs_two_cores
+def test_they_are_by_processes_with_an_environment_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_training(tmp_path, capsys)  # glibc reads it when a process starts
+
+
+def check_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = replace(workload(Pipeline.SPARSE_DIST), gradient_accumulation_steps=2)
     plans = [
         write(plan_file((ShardingType.TABLE_WISE,), made), tmp_path / "whole.json"),
@@ -148,6 +173,7 @@ def test_a_plan_that_cannot_be_trained_is_refused_before_anything_starts(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_ranks")
 def test_a_rank_that_fails_is_reported_with_its_last_words(tmp_path: Path) -> None:
     del tmp_path
     made = plan_file((ShardingType.TABLE_WISE,), workload())
