@@ -16,7 +16,7 @@ NEEDED = {
 }  # fmt: skip
 SELDOM = {"pairs"}
 """Each input is several commands, and torch is imported first."""
-FEW, MANY = 25, 225
+FEW, MANY = 25, 500
 """Inputs of each parser: in every run, and in CI, where those of a parser are one process's."""
 WHOLE_COMMANDS = {"pairs", "requests", "system errors"}
 """Each input is a command or a server: CI tries a tenth as many, `bench.robustness` thousands."""
