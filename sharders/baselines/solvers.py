@@ -4,12 +4,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from costmodel.base.errors import MissingDependencyError
+from costmodel.base.errors import MachineError, MissingDependencyError
 from costmodel.base.solver import quiet_solver
 from costmodel.base.units import Seconds
 
 if TYPE_CHECKING:
     import pulp
+
+_REFUSED = (
+    "it solves nothing in a process where another library gave it another number of threads: "
+    "plan in a process of its own"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +56,11 @@ def solve(
     -------
     The solver's bound on the objective, where it has one, and whether the values are optimal.
 
+    Raises
+    ------
+    MachineError
+        HiGHS ended with an error: its values, all 0, would be no solution.
+
     """
     import highspy
     import pulp
@@ -70,7 +80,8 @@ def solve(
         start = highspy.HighsSolution()
         start.col_value = [first.get(variable.name, 0.0) for variable in variables]
         model.setSolution(start)
-    model.run()
+    if model.run() == highspy.HighsStatus.kError:
+        raise MachineError("HiGHS ended with an error where it was to solve a program", _REFUSED)
     for variable, value in zip(variables, model.getSolution().col_value, strict=False):
         variable.varValue = value
     optimal = model.getModelStatus() == highspy.HighsModelStatus.kOptimal

@@ -2,13 +2,15 @@
 
 import sys
 from random import Random
+from typing import Any
 
 import pulp
 import pytest
 
-from costmodel.base.errors import MissingDependencyError
+from costmodel.base.errors import MachineError, MissingDependencyError
 from costmodel.base.solver import quiet_solver
 from planner.examples import example_problem, example_workload
+from sharders.baselines import solvers
 from sharders.baselines.ilp import Ilp
 from sharders.baselines.lns import LargeNeighbourhood
 from sharders.baselines.solvers import Limits, solve, weighted_sum
@@ -49,6 +51,18 @@ def test_a_linear_program_before_it_changes_nothing() -> None:
     program, left_out = knapsack()
     solve(program, None, Limits(gap=0.0))
     assert [variable.varValue for variable in left_out] == pytest.approx([0, 0, 1])
+
+
+def test_an_error_of_the_solver_is_no_solution(monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_other_threads() -> Any:  # noqa: ANN401 - a highspy.Highs
+        solver = quiet_solver()
+        solver.setOptionValue("threads", 2)
+        return solver
+
+    solve(knapsack()[0], None, Limits())
+    monkeypatch.setattr(solvers, "quiet_solver", with_other_threads)
+    with pytest.raises(MachineError, match="HiGHS ended with an error"):
+        solve(knapsack()[0], None, Limits())
 
 
 def test_solving_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
