@@ -79,7 +79,7 @@ def load_pickle(
     reader = _PickleReader(rebuild or {}, persistent)
     try:
         for number, (operation, argument, _) in enumerate(pickletools.genops(data)):
-            if number > MOST_OPERATIONS:
+            if number >= MOST_OPERATIONS:
                 raise ValueError(f"a pickle of more than {MOST_OPERATIONS:,} operations")
             if operation.name == "STOP":
                 return reader.stack.pop()

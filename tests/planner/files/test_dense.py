@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,12 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
 
 
 def test_plain_sizes_are_plain_numbers() -> None:
-    (first, *_) = operators_data(LISTED)["operators"]
-    assert first["inputs"][0]["sizes"] == [{"samples": 1}, 8]
+    sizes = (SAMPLES, WIDTH, *(Size(constant=each) for each in (0, -3, 2.5)))
+    (operator, _) = LISTED.operators
+    changed = replace(operator, outputs=(tensor(*sizes, storage=0),))
+    (first, *_) = operators_data(replace(LISTED, operators=(changed,)))["operators"]
+    written = [{"samples": 1}, 8, 0, {"constant": -3}, {"constant": 2.5}]
+    assert first["outputs"][0]["sizes"] == written
 
 
 def with_operator(**fields: object) -> Callable[[Any], object]:
@@ -94,7 +99,7 @@ def with_size(size: object) -> Callable[[Any], object]:
         (with_size({"samples": 1e15}), "elements of a tensor must be at most"),
         (with_size({"batch": 1}), "batch"),
         (with_size(-1), "greater than or equal to 0"),
-        (lambda data: data.update(operators=[]), "at least 1 item"),
+        (lambda data: data.update(operators=[]), "`operators` is not usable: list should have"),
         (lambda data: data.update(schema_version=2), "schema_version"),
         (lambda data: data.pop("recorded"), "recorded"),
         (lambda data: data["parameters"][0].update(data_type="float3"), "unknown data type"),

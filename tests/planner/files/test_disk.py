@@ -103,9 +103,10 @@ def test_permissions_are_those_of_a_new_or_the_old_file(tmp_path: Path) -> None:
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    write_text(tmp_path / "link", "text")
-    assert (tmp_path / "link").is_symlink()
-    assert read_text(tmp_path / "real") == "text"
+    for text in ("new", "old"):  # there is no file at first
+        write_text(tmp_path / "link", text)
+        assert (tmp_path / "link").is_symlink()
+        assert read_text(tmp_path / "real") == text
 
 
 def test_devices_are_written_to() -> None:
@@ -138,6 +139,8 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         file.truncate(files.MOST_BYTES + 1)  # of holes
     with pytest.raises(InputError, match=f"larger than {files.MOST_BYTES:,} bytes, as no file"):
         read_bytes(tmp_path / "large")
+    (tmp_path / "small").write_bytes(b"abc")
+    assert read_bytes(tmp_path / "small", most=3) == b"abc"
 
 
 @pytest.mark.parametrize("name", ["x" * 300, f"{'x' * 300}/y"])

@@ -122,34 +122,72 @@ def test_copies_are_one_entry_and_may_be_one_for_every_rank() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "more", "message"),
+    ("changes", "more", "message", "at"),
     [
-        ({"num_ranks": 3}, {}, "rank 2 of table `b` does not exist"),
-        ({"rank": 1}, {}, "rank 2 of table `b` does not exist"),
-        ({"num_ranks": 0}, {}, "`num_ranks` must be greater than or equal to 1, got the number 0"),
+        ({"num_ranks": 3}, {}, "rank 2 of table `b` does not exist", "3, "),
+        ({"rank": 1}, {}, "rank 2 of table `b` does not exist", "2, "),
+        ({"rank": 2, "num_ranks": 1}, {}, "rank 2 of table `b` does not exist", "2, "),
+        (
+            {"num_ranks": 0},
+            {},
+            "`num_ranks` must be greater than or equal to 1, got the number 0",
+            "0, ",
+        ),
         (
             {},
             {"sharding_type": "table_wise"},
             "table `b` is table_wise, and only data_parallel has copies on 2 ranks",
+            "2, ",
         ),
         (
             {},
             {"shards": [REPLICATED["shards"][0], REPLICATED["shards"][0]]},
             "a shard of table `b` on 2 ranks is not its only one",
+            "2, ",
         ),
     ],
 )
 def test_copies_where_none_can_be_are_refused(
-    changes: dict[str, int], more: dict[str, object], message: str
+    changes: dict[str, int], more: dict[str, object], message: str, at: str
 ) -> None:
     table = {**REPLICATED, "shards": [{**REPLICATED["shards"][0], **changes}], **more}
     first = dump_plan_file(FILE)["tables"][0]
-    assert problems_of(changed(tables=[first, table]))[0] == (message, 11)
+    text = changed(tables=[first, table])
+    with pytest.raises(InputError) as caught:
+        parse_plan_file(text, "plan.json")
+    problem = caught.value.problems[0]
+    assert (problem.message, problem.line) == (message, 11)
+    assert text.splitlines()[10][(problem.column or 0) - 1 :].startswith(at)
+    assert "does not exist" not in message or problem.hint == "the plan has ranks 0 to 1"
 
 
 def test_the_text_has_one_table_per_line() -> None:
-    lines = changed().splitlines()
-    assert sum('"sharding_type"' in line for line in lines) == len(PLAN.tables)
+    tables = [{"name": "a", "shards": [{"rank": 0}]}, {"name": "b"}]
+    workload = {"name": "w", "dense": {"top_mlp": 1}, "tables": [{"name": "a"}], "empty": []}
+    text = """\
+{
+  "seed": null,
+  "tables": [
+    {"name": "a", "shards": [{"rank": 0}]},
+    {"name": "b"}
+  ],
+  "ranks": [1, 2],
+  "memory": {"rank_bytes": 2},
+  "workload": {
+    "name": "w",
+    "dense": {"top_mlp": 1},
+    "tables": [
+      {"name": "a"}
+    ],
+    "empty": []
+  }
+}
+"""
+    data = {
+        "seed": None, "tables": tables, "ranks": [1, 2], "memory": {"rank_bytes": 2},
+        "workload": workload,
+    }  # fmt: skip
+    assert plan_text(data) == text
 
 
 def test_a_report_may_add_keys() -> None:
@@ -273,12 +311,20 @@ def test_a_profile_beside_the_plan_is_found_from_anywhere(
     assert load_plan_hardware(file).gpu.name == load_profile("a100-sxm-80gb").gpu.name
     (other / "mine.yaml").write_text("what is here comes first")
     assert load_plan_file("../made/plan.json").hardware == "mine.yaml"
+    (made / "plan.json").write_text(changed(hardware="h100-sxm"))
+    (made / "h100-sxm").write_text("names of profiles come before all files")
+    assert load_plan_file("../made/plan.json").hardware == "h100-sxm"
 
 
 @pytest.mark.parametrize("hardware", ["/dev/zero", "/", "a\0b"])
 def test_hardware_that_is_no_file_is_not_read(hardware: str) -> None:
     with pytest.raises(InputError, match="must be a profile's name or its file"):
         parse_plan_file(changed(hardware=hardware), "plan.json")
+
+
+def test_a_long_name_of_hardware_is_cut() -> None:
+    ((said, _),) = problems_of(changed(hardware=f"a\0{'b' * 99}"))
+    assert said.endswith(f"got `a\0{'b' * 78}`")
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,35 @@ def test_every_number_has_a_source(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_dumps_and_reads_back_the_same(name: str) -> None:
     profile = load_profile(name)
-    assert parse_profile(dump_profile(profile), "dumped") == profile
+    text = dump_profile(profile)
+    assert parse_profile(text, "dumped") == profile
+    begin = text.index("\nfamilies:")  # from here on files have what the fit wrote
+    assert text_of(name).endswith(text[begin:])
+
+
+TRACED = """\
+traced:
+  operators:
+    - {name: "aten::mm", count: 3, t1_us: 1.5, t2_us: 2, t3_us: 2.5, t4_us: 3, t5_us: 3.5}
+  kernels:
+    - {name: "void gemm", count: 4, us: 5.5}
+"""
+
+
+def test_times_of_a_trace_are_microseconds() -> None:
+    profile = parse_profile(text_of("l40s-pcie") + TRACED, "l40s.yaml")
+    (operator,), (kernel,) = profile.traced.operators.values(), profile.traced.kernels.values()
+    times = (operator.before, operator.lead, operator.tail, operator.call, operator.between)
+    assert times == pytest.approx((1.5e-6, 2e-6, 2.5e-6, 3e-6, 3.5e-6))
+    assert (operator.count, kernel.count) == (3, 4)
+    assert kernel.median == pytest.approx(5.5e-6)
+    assert dump_profile(profile).endswith(TRACED)
+
+
+def test_what_a_profile_does_not_say_of_a_fit_is_nothing() -> None:
+    profile = load_profile("l40s-pcie")
+    assert profile.gpu.gemm["bf16"].vector_time == 0.0
+    assert {curve.num_nodes for curve in profile.curves if curve.num_ranks == 2} == {1}
 
 
 def test_corrections_are_read_back_and_must_rise() -> None:
@@ -172,6 +200,16 @@ def test_an_optional_number_that_is_null_has_its_default(field: str) -> None:
     assert null == left_out
 
 
+def test_no_name_is_no_profile_s() -> None:
+    with pytest.raises(UnknownNameError):
+        load_profile("")
+
+
+def test_a_file_of_any_name_is_read(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text(text_of("l40s-pcie"), encoding="utf-8")
+    assert load_profile(tmp_path / "mine").name == "l40s-pcie"
+
+
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         load_profile(tmp_path / "nothing.yaml")
@@ -260,6 +298,8 @@ def test_refuses_numbers_that_make_no_sense(name: str, at: int) -> None:
         ("  inter_node:\n    source", "  inter_mode:\n    source", "did you mean `inter_node`?"),
         ("families:", "errors: {host: 0.3}\nfamilies:", "unknown field `errors`"),
         ("{value: 108, source:", "{value: 108, sorce:", "did you mean `source`?"),
+        ("{value: 108,", "{value: 1e22,", "`num_sms` must be a whole number"),
+        ("{value: 30 us", "{value: 1e22 s", "at least 0 and at most 1e+21, got `1e22 s`"),
         (
             "  latency: {value: 30 us",
             "  latency: {value: -30 us",
@@ -287,8 +327,12 @@ def test_what_is_no_profile_is_an_input_error(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "field", "value"),
     [
+        ("7 B", "memory_bytes", 7.0),
         ("80 GiB", "memory_bytes", 80 * GIB),
+        ("3 TiB", "memory_bytes", 3 * 2**40),
+        ("7 ns", "split_time", 7e-9),
         ("1.5us", "latency", 1.5e-6),
+        ("3 s", "latency", 3.0),
         (0.9, "lookup_efficiency", 0.9),
         ("1e10", "sort_rate", 1e10),
         ("312 TFLOP/s", "peak", 312e12),
@@ -366,6 +410,31 @@ def test_a_number_says_what_kind_of_source_it_has(entry: str, kind: Source) -> N
     made = parse_profile(text.replace(line, f"  pcie_bandwidth: {{value: 9 GB/s, {entry}}}"), "p")
     assert made.kind("host.pcie_bandwidth") is kind
     assert parse_profile(dump_profile(made), "p") == made
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind"),
+    [
+        ("source: 'assumed: as elsewhere'", Source.ASSUMED),
+        ("source: 'assumed until it was'\n    kind: measured", Source.MEASURED),
+        ("source: fastest of 13", Source.FITTED),
+    ],
+)
+def test_so_do_products(lines: str, kind: Source) -> None:
+    text = text_of("l40s-pcie")
+    (old,) = (line for line in text.splitlines() if "3000 points; peak" in line)
+    made = parse_profile(text.replace(old, f"    {lines}"), "p")
+    assert made.gpu.gemm["bf16"].kind is kind
+
+
+def test_a_missing_or_unknown_key_is_shown_where_it_stands() -> None:
+    text = text_of("l40s-pcie")
+    at = text.index("  tf32:")
+    without = text[:at] + text[at:].replace("    peak: 183 TFLOP/s\n", "", 1)
+    first = text[:at].count("\n") + 2  # the line after `tf32:`
+    assert broken(without) == [("missing field `peak`", first)]
+    ((_, line),) = broken(text.replace("  tf32:", "  tf33:"))
+    assert line == first - 1
 
 
 def test_an_unknown_kind_of_source_is_a_problem() -> None:

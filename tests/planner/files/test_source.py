@@ -4,9 +4,9 @@ import time
 import pytest
 import yaml
 
-from costmodel.base.errors import InputError
+from costmodel.base.errors import InputError, Problem
 from planner.files.json_text import MOST_DIGITS
-from planner.files.source import MAX_DEPTH, parse_json, parse_yaml, yaml_class
+from planner.files.source import MAX_DEPTH, MOST_PROBLEMS, parse_json, parse_yaml, yaml_class
 from planner.files.workload_reading import parse_workload
 from planner.show.error_text import render_error
 
@@ -47,6 +47,23 @@ def test_a_path_into_nothing_points_at_what_is_there() -> None:
     assert (problem.line, problem.column, problem.width) == (4, 5, len("name: b"))
 
 
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [(("tables", 2), (3, 3, 29)), ((0,), (1, 1, 11)), (("tables", 1, "name"), (4, 11, 1))],
+)
+def test_a_place_is_in_a_list_or_under_a_key(
+    path: tuple[str | int, ...], place: tuple[int, int, int]
+) -> None:
+    problem = parse_yaml(TEXT, "model.yaml").problem("", path)
+    assert (problem.line, problem.column, problem.width) == place
+
+
+def test_nothing_points_into_json_that_is_no_yaml() -> None:
+    deep = parse_json('{"a": ' + "[" * 60 + "]" * 60 + "}", "x.json")
+    assert deep.problem("a", ("a",)) == Problem(message="a")
+    assert deep.raw(("a",)) == ""
+
+
 def test_raw_is_what_was_written() -> None:
     document = parse_yaml(TEXT, "model.yaml")
     assert document.raw(("tables", 1, "off")) == "no"
@@ -54,8 +71,13 @@ def test_raw_is_what_was_written() -> None:
 
 
 def test_digits_without_a_value_belong_to_the_number_before() -> None:
-    data = parse_yaml("{a: 1,000, b: 2, 003: , c: 4,000: 5}", "x").data
-    assert data == {"a": "1,000", "b": 2, "003": None, "c": 4, "000": 5}
+    data = parse_yaml(
+        "{a: 1,000, b: 2, 003: , c: 4,000: 5, d: x,001, e: 3,01, f: [1],002}", "x"
+    ).data
+    assert data == {
+        "a": "1,000", "b": 2, "003": None, "c": 4, "000": 5, "d": "x", "001": None, "e": 3,
+        "01": None, "f": [1], "002": None,
+    }  # fmt: skip
 
 
 def test_json_is_yaml() -> None:
@@ -84,10 +106,16 @@ def test_aliases_repeat_their_anchor() -> None:
         ("a: 0b_\n", ("cannot read `0b_` as a number", 1, 4)),
         ("a: 1:30\n", ("`1:30` is not a number", 1, 4)),
         ("\x01", ("not YAML: control characters are not allowed", None, None)),
-        ("- " * 9000, ("lists or mappings are nested too deeply", None, None)),
+        (f"a: !!int {'x' * 41}", (f"cannot read `{'x' * 40}` as a number", 1, 4)),
+        (f"a: 0{':00' * 14}.5", (f"`0{':00' * 13}` is not a number", 1, 4)),
+        *(
+            (text * 9000, ("lists or mappings are nested too deeply", None, None))
+            for text in ("- ", "? ", "{a: ", "[\n", '["]",\n')
+        ),
         ("[" * 60 + "]" * 60, ("nested too deeply", 1, MAX_DEPTH + 1)),
         ("{a: " * 60 + "}" * 60, ("nested too deeply", 1, 4 * MAX_DEPTH + 1)),
-        ("a: " + "9" * (MOST_DIGITS + 1), ("a number of 21 digits is too large a number", 1, 4)),
+        ("a: 1" + "0" * MOST_DIGITS, ("a number of 21 digits is too large a number", 1, 4)),
+        ("a: -" + "9" * (MOST_DIGITS + 1), ("a number of 21 digits is too large a number", 1, 4)),
     ],
 )
 def test_what_is_refused(text: str, expected: tuple[str, int | None, int | None]) -> None:
@@ -97,14 +125,37 @@ def test_what_is_refused(text: str, expected: tuple[str, int | None, int | None]
 def test_as_many_digits_and_brackets_as_are_allowed_are_taken() -> None:
     number = int("9" * MOST_DIGITS)
     assert parse_yaml(f"a: {number}", "x").data == {"a": number}
-    deep = parse_yaml("[" * MAX_DEPTH + "]" * MAX_DEPTH, "x").data
-    assert str(deep) == "[" * MAX_DEPTH + "]" * MAX_DEPTH
+    deep = "[" * MAX_DEPTH + "]" * MAX_DEPTH
+    assert str(parse_yaml(deep, "x").data) == deep
+    quoted = "- '['\n" * MAX_DEPTH  # each of which could be one more
+    assert len(parse_yaml(f"{quoted}- {deep[1:-1]}", "x").data) == MAX_DEPTH + 1
+
+
+@pytest.mark.parametrize("text", ["- {a: [1]}\n" * 99, "[\n" * MAX_DEPTH + "]\n" * MAX_DEPTH])
+def test_what_cannot_be_too_deep_is_parsed_once(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml, "parse", None)
+    assert parse_yaml(text, "x").data
+
+
+def test_numbers_of_json_have_as_many_digits_as_are_allowed() -> None:
+    number = "9" * MOST_DIGITS
+    assert parse_json(number, "x").data == int(number)
+    with pytest.raises(InputError, match="not usable: it has a number of 21 digits"):
+        parse_json(f"{number}0", "x")
+
+
+def test_a_key_that_is_there_twice_was_there_first() -> None:
+    with pytest.raises(InputError) as caught:
+        parse_yaml("a: 1\nb: 2\nc: 3\nb: 3\n", "x")
+    assert caught.value.problems[0].hint == "first on line 2; keep one"
 
 
 def test_a_tab_is_explained() -> None:
     with pytest.raises(InputError) as caught:
         parse_yaml("a:\n\t- 1\n", "x")
-    assert caught.value.problems[0].hint == "indent with spaces; YAML allows no tabs"
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.column) == (2, 1)
+    assert problem.hint == "indent with spaces; YAML allows no tabs"
 
 
 CLOSED = "the file ends before a bracket or a quote is closed"
@@ -228,6 +279,12 @@ def tags(node: yaml.Node) -> list[str]:
     parts = node.value if isinstance(node.value, list) else []
     inside = [part for each in parts for part in (each if isinstance(each, tuple) else (each,))]
     return [node.tag, *(tag for part in inside for tag in tags(part))]
+
+
+def test_no_more_problems_are_noted_than_are_of_use() -> None:
+    with pytest.raises(InputError) as refused:
+        parse_yaml("- !mine x\n" * (MOST_PROBLEMS + 1), "x")
+    assert len(refused.value.problems) == MOST_PROBLEMS
 
 
 def test_a_number_that_cannot_be_is_told_of_each_time() -> None:
