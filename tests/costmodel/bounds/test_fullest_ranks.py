@@ -1,5 +1,6 @@
 """What fullest ranks send, in a linear program over options."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
@@ -66,8 +67,11 @@ def test_a_plan_sends_as_much_on_its_fullest_ranks_or_more(seed: int) -> None:
                 assert amount == pytest.approx(load.max())
 
 
-def whole_tables(count: int, *, split: bool) -> LpOptions:
-    """Return options of tables of one width on 16 ranks: whole, and split in two or not."""
+def whole_tables(count: int, *, split: bool, given: Sequence[int] = ()) -> LpOptions:
+    """Return options of tables of one width on 16 ranks: whole, and split in two or not.
+
+    The first ones must be on given ranks.
+    """
     types = (ShardingType.TABLE_WISE, *([ShardingType.COLUMN_WISE] if split else []))
     tables = [
         EmbeddingTable(
@@ -77,6 +81,7 @@ def whole_tables(count: int, *, split: bool) -> LpOptions:
             pooling_factor=4.0,
             min_shard_dim=32,
             sharding_types=types,
+            ranks=tuple(given[number : number + 1]),
         )
         for number in range(count)
     ]
@@ -97,6 +102,15 @@ def test_fullest_ranks_send_whole_tables(count: int, blocks: int) -> None:
     assert whole[0, columns] == 64 * blocks
     others = np.arange(SENT) != columns
     assert (whole[0, others] == sent[0, others]).all()
+
+
+@pytest.mark.parametrize(("given", "together"), [((0, 0), 2), ((3, 0, 3, 3), 3), ((0, 3), 1)])
+def test_tables_given_to_one_rank_are_sent_by_it(given: tuple[int, ...], together: int) -> None:
+    choices = whole_tables(4, split=False, given=given)
+    ranks = FullestRanks(FeatureIndex(choices.bounds.signature(), fullest=True), choices.bounds)
+    columns = EXCHANGED.index("columns")
+    assert ranks.sent(np.ones(4)).reshape(-1, SENT)[0, columns] == 64 * together
+    assert ranks.most.reshape(-1, SENT)[0, columns] == 64 * together
 
 
 def test_a_program_leaves_out_tables_that_would_need_one_more_block() -> None:

@@ -56,23 +56,33 @@ def test_a_cycle_is_most_of_a_step_and_no_more(
         assert least <= heaviest / Objective(work, ranks).step_time(placed) <= SLACK
 
 
-def _even_case(size: int) -> Case:
+def _even_case(size: int, local_batch_size: int = 64, pooling_factor: float = 1.0) -> Case:
     """Return equal tables on ranks, one each."""
     tables = tuple(
-        EmbeddingTable(name=f"t{i}", num_embeddings=1000, embedding_dim=64) for i in range(size)
+        EmbeddingTable(
+            name=f"t{i}", num_embeddings=1000, embedding_dim=64, pooling_factor=pooling_factor
+        )
+        for i in range(size)
     )
-    workload, ranks = Workload(tables=tables, local_batch_size=64), topology(size)
+    workload, ranks = Workload(tables=tables, local_batch_size=local_batch_size), topology(size)
     option = TableOption(sharding_type=ShardingType.TABLE_WISE)
     shardings = [make_sharding(table, ranks, option, (i,)) for i, table in enumerate(tables)]
     return workload, ranks, make_plan(ranks, shardings)
 
 
-def test_a_small_batch_waits_for_launches_that_the_cycle_has() -> None:
-    # every rank has work for the one group, so all launches count, on the host and on the device
-    case = _even_case(4)
+@pytest.mark.parametrize(
+    ("local_batch_size", "pooling_factor", "of_lookups"), [(64, 1.0, False), (16_384, 50.0, True)]
+)
+def test_where_all_ranks_do_the_same_a_cycle_is_the_step(
+    local_batch_size: int, pooling_factor: float, *, of_lookups: bool
+) -> None:
+    """Of a small batch, of launches of the host and the device; of a large one, of lookups."""
+    case = _even_case(4, local_batch_size, pooling_factor)
     cycles, z = _cycles(case, [True])
     step = Objective(*case[:2]).step_time(case[2])
-    assert max(cycle.weight(z) for cycle in cycles.heaviest(z)) == pytest.approx(step, rel=1e-3)
+    heaviest = max(cycles.heaviest(z), key=lambda cycle: cycle.weight(z))
+    assert heaviest.weight(z) == pytest.approx(step, rel=1e-3)
+    assert heaviest.lookups is of_lookups
 
 
 def test_the_step_of_all_groups_is_the_whole_one() -> None:

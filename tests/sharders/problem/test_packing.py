@@ -82,6 +82,7 @@ def test_what_just_fits_is_packed(counts: list[int], seed: int) -> None:
     assert plan is not None
     check_plan(problem.workload, problem.topology, plan)
     check_memory(problem.workload, problem.topology, plan)
+    check_room(problem.groundwork)  # proves nothing of the kind
 
 
 @pytest.mark.parametrize("count", [10, 14, 20])
@@ -107,6 +108,7 @@ def test_tables_too_large_to_stay_whole_beside_each_other_are_split(
     assert plan is not None
     check_plan(workload, problem.topology, plan)
     check_memory(workload, problem.topology, plan)
+    check_room(problem.groundwork)
 
 
 @pytest.mark.slow
@@ -140,6 +142,7 @@ def test_host_memory_is_for_the_fewest_tables_that_make_room() -> None:
     plan = packed(problem.groundwork)
     assert plan is not None
     check_memory(problem.workload, problem.topology, plan)
+    check_room(problem.groundwork)
     on_host = [each for each in plan.tables if each.compute_kernel is ComputeKernel.FUSED_UVM]
     assert 1 <= len(on_host) <= 5
 
