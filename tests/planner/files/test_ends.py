@@ -66,6 +66,12 @@ OF_WORKLOADS: dict[Keys, Ends] = {
     (*TABLE, "ranks"): Ends([-1], [0], [limits.MOST_RANKS - 1], [limits.MOST_RANKS]),
     (*TABLE, "inputs", "zipf"): Ends(-1e-9, 0.0, 5.0, 5.0 + 1e-9),
     (*TABLE, "inputs"): Ends(counted(0.9), counted(1.0), counted(1e15), counted(1.1e15)),
+    (*TABLE, "inputs", "reuse_histogram"): each_of(
+        Ends(0, 1, limits.MOST_BINS, limits.MOST_BINS + 1), lambda count: [1.0] * count
+    ),
+    ("defaults", "inputs", "reuse_histogram"): each_of(
+        Ends(-1e-9, 0.0, 1e18, 1.1e18), lambda share: [1.0, share]
+    ),
     ("defaults", "inputs"): each_of(
         Ends(0.0, 1e-9, 1.0, 1.0 + 1e-9), lambda share: {"unique_fraction": share}
     ),
@@ -167,6 +173,7 @@ OF_PROFILES: dict[Keys, Ends] = {
     (*GEMM, "error"): Ends(-0.1, 0, 10, 10.1),
     (*GEMM, "num_points"): COUNT,
     (*GEMM, "unaligned"): Ends([3], [], unaligned(4), unaligned(5)),
+    (*GEMM, "tile_efficiency"): Ends([1] * 3, [1] * 4, [1] * 4, [1] * 5),
     (*GEMM, "shapes", 0): Ends([-1, 1], [0, 0], [1e21, 1e21], [1, 1.1e21]),
     (*GEMM, "shapes", 1): Ends([1], [1, 2], [1, 2], [1, 2, 3]),
     ("collectives", 0, "last_measured"): Ends(0, 1e-15, 1e21, 1.1e21),
