@@ -1,6 +1,5 @@
 from random import Random
 
-import pytest
 from machines import machine, topology
 
 from costmodel.domain.plan import ShardingType
@@ -24,13 +23,11 @@ def _one_large_table() -> ShardingProblem:
     return ShardingProblem.of(workload, ranks)
 
 
-@pytest.mark.slow
 def test_splits_the_table_that_holds_everybody_up() -> None:
     plan = Beam().shard(_one_large_table(), Budget(), Random(0)).plan
     assert plan.table("t0").sharding_type is ShardingType.COLUMN_WISE
 
 
-@pytest.mark.slow
 def test_more_breadth_is_no_worse() -> None:
     problem = _one_large_table()
     narrow, wide = (

@@ -1,6 +1,8 @@
 from dataclasses import replace
 from itertools import combinations, product
+from math import inf
 from random import Random
+from typing import cast
 
 import pytest
 from machines import machine, topology
@@ -13,6 +15,7 @@ from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
 from costmodel.inputs.distribution import Zipf
 from costmodel.memory.rank_memory import check_memory, fits
 from planner.examples import example_problem, example_workload
+from sharders.baselines import ilp
 from sharders.baselines.ilp import Ilp
 from sharders.baselines.ilp_model import IlpModel
 from sharders.baselines.solvers import Limits
@@ -100,6 +103,51 @@ def test_finds_the_optimum_where_shards_must_stay_within_a_node(seed: int) -> No
     _check_optimum(_problem(seed, num_tables=2, ranks=topology(4, 2), types=WITHIN_NODES))
 
 
+def test_ranks_are_not_alike_where_the_user_put_a_table() -> None:
+    drawn = _problem(0, num_tables=2, types=TYPES[:1])
+    first, second = drawn.workload.tables
+    tables = (replace(first, ranks=(0,)), second)
+    _check_optimum(ShardingProblem.of(replace(drawn.workload, tables=tables), drawn.topology))
+
+
+def test_a_small_problem_is_solved_for_every_set_of_types_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[frozenset[ShardingType]] = []
+
+    def noted(*given: object) -> None:
+        asked.append(cast("frozenset[ShardingType]", given[-1]))
+
+    monkeypatch.setattr(Ilp, "solve", noted)
+    start = Ilp().shard(_problem(0), Budget(), Random(0)).plan
+    every = frozenset(ShardingType)
+    some = {frozenset(each) for size in (1, 2, 3) for each in combinations(TYPES, size)}
+    assert frozenset(each.sharding_type for each in start.tables) in some
+    assert asked[1] == every
+    assert set(asked) == {every, *some}
+    assert len(asked) == len(set(asked))
+
+
+@pytest.mark.parametrize(
+    ("left", "limits"),
+    [
+        (inf, Limits(gap=0.01, max_nodes=ilp.MAX_NODES)),
+        (10.0, Limits(gap=0.01, time=10.0 * ilp.SHARE_OF_TIME)),
+        (1e6, Limits(gap=0.01, time=ilp.TIME_LIMIT)),
+        (0.0, Limits(gap=0.01, time=0.1)),
+    ],
+)
+def test_a_program_has_a_share_of_the_time_left_or_few_nodes(
+    left: float, limits: Limits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Limits] = []
+    monkeypatch.setattr(IlpModel, "solve", lambda *each: given.append(each[-1]))
+    problem = _problem(0)
+    start = CostGreedy().shard(problem, Budget(), Random(0)).plan
+    Ilp(gap=0.01).solve(problem, Budget(time_left=lambda: left), start)
+    assert given == [limits]
+
+
 def test_column_shards_of_a_node_stay_there_though_others_have_less_to_do() -> None:
     """Ranks 0 and 2, one of each node, have a table each, and the third has two column blocks."""
     ranks = topology(4, 2)
@@ -126,7 +174,6 @@ def test_says_when_its_own_objective_is_at_its_best() -> None:
     assert Ilp().shard(problem, Budget(), Random(0)).status is SearchStatus.OPTIMAL
 
 
-@pytest.mark.slow
 def test_never_claims_a_bound_on_the_step() -> None:
     assert Ilp().shard(_problem(1), Budget(), Random(0)).bound is None
 
@@ -158,7 +205,6 @@ def test_puts_tables_behind_a_cache_when_hbm_is_short() -> None:
     assert solution.makespan == pytest.approx(fused + cached)
 
 
-@pytest.mark.slow
 def test_large_instances_are_rounded_from_the_relaxation() -> None:
     problem = example_problem(example_workload(40), world_size=8)
     result = Ilp(max_variables=10).shard(problem, Budget(max_evaluations=100), Random(0))

@@ -1,7 +1,5 @@
 from random import Random
 
-import pytest
-
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.validity import check_plan
 from costmodel.memory.rank_memory import check_memory
@@ -23,7 +21,6 @@ def test_row_shards_within_a_node_are_on_all_its_ranks() -> None:
     assert search._is_on(whole, [0, 2])
 
 
-@pytest.mark.slow
 def test_better_than_where_it_starts_and_within_memory() -> None:
     problem = example_problem(example_workload(40, seed=3), world_size=4, fill=0.9)
     greedy = CostGreedy().shard(problem, Budget(), Random(0))

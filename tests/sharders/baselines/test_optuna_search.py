@@ -7,11 +7,12 @@ from random import Random
 import pytest
 
 from costmodel.base.errors import MissingDependencyError
+from costmodel.domain.plan import ShardingType
 from costmodel.engine.objective import Objective
 from planner.examples import example_problem, example_workload
 from sharders.baselines.optuna_search import OptunaSearch, _storage, study_name
 from sharders.greedy.cost_greedy import CostGreedy
-from sharders.problem.sharding_problem import Budget, ShardingProblem
+from sharders.problem.sharding_problem import Budget, SearchStatus, ShardingProblem
 
 optuna = pytest.importorskip("optuna", reason="optuna is not installed")
 
@@ -68,6 +69,15 @@ def test_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, plans: int | No
     with pytest.raises(MissingDependencyError) as error:
         OptunaSearch().shard(_problem(), Budget(max_evaluations=plans), Random(0))
     assert error.value.hint == "pip install '.[search]' in the checkout that the planner is from"
+
+
+def test_it_ends_after_so_many_trials_without_a_faster_plan() -> None:
+    (table,) = example_workload(1).tables  # whole, it has plans of one step time
+    whole = replace(table, sharding_types=(ShardingType.TABLE_WISE,))
+    problem = example_problem(replace(example_workload(1), tables=(whole,)), fill=0.1)
+    greedy = CostGreedy().shard(problem, Budget(), Random(0))
+    result = OptunaSearch(patience=3).shard(problem, Budget(), Random(0))
+    assert (result.status, result.evaluated) == (SearchStatus.CONVERGED, greedy.evaluated + 3)
 
 
 def test_objective_decides_not_the_weights() -> None:

@@ -11,7 +11,8 @@ from plans import plan, table, workload
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable, Workload
 from sharders.greedy.cost_greedy import CostGreedy, GreedyPlans
-from sharders.greedy.tuning import NEUTRAL, Parameters
+from sharders.greedy.few_types import of_type, plan_preferring
+from sharders.greedy.tuning import NEUTRAL, Parameters, threshold_rules
 from sharders.problem.sharding_problem import Budget, Progress, SearchStatus, ShardingProblem
 
 FOUR = topology(4, 2)
@@ -54,10 +55,13 @@ def test_longest_first() -> None:
     # 80, 60, 40 and 40 ids open the four ranks; 20 joins one of the two with 40
     ids = {"a": 80.0, "b": 60.0, "c": 40.0, "d": 40.0, "e": 20.0}
     posed = problem(*(large(name, pooling_factor=n) for name, n in ids.items()))
-    made = rule_plan(posed, NEVER)
-    on = {sharding.table: sharding.ranks[0] for sharding in made.tables}
-    assert len({on[name] for name in "abcd"}) == 4
-    assert on["e"] in {on["c"], on["d"]}
+    posed = ShardingProblem.of(
+        replace(posed.workload, tables=posed.workload.tables[::-1]), posed.topology
+    )
+    for made in (rule_plan(posed, NEVER), plan_preferring(posed, of_type(ShardingType.TABLE_WISE))):
+        on = {sharding.table: sharding.ranks[0] for sharding in made.tables}
+        assert len({on[name] for name in "abcd"}) == 4
+        assert on["e"] in {on["c"], on["d"]}
 
 
 def test_a_table_above_the_limit_is_split() -> None:
@@ -86,6 +90,7 @@ def test_it_is_at_least_as_good_as_its_first_rule() -> None:
     first = rule_plan(posed, NEVER)
     assert result.step_time <= posed.objective.step_time(first)
     assert result.status is SearchStatus.CONVERGED
+    assert result.evaluated == len(list(threshold_rules()))
     assert result.step_time == pytest.approx(posed.objective.step_time(result.plan))
 
 

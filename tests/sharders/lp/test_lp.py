@@ -129,7 +129,6 @@ def test_there_are_no_shares_where_nothing_fits() -> None:
     assert OfferedProgram(choices, everything(choices)).solve(everything(choices)) is None
 
 
-@pytest.mark.slow
 def test_beats_the_greedy_where_exchanges_decide() -> None:
     large = replace(example_workload(30, seed=4), local_batch_size=16_384)
     posed = example_problem(large, world_size=16, num_nodes=2)
