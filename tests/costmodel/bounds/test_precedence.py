@@ -7,7 +7,7 @@ import pytest
 from machines import machine, topology
 
 from costmodel.bounds.paths import StreamOps
-from costmodel.bounds.precedence import compatible_ops
+from costmodel.bounds.precedence import compatible_ops, heaviest_compatible
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DataType, DenseModel, EmbeddingTable, Pooling, Workload
 from costmodel.step.groups import GroupKey, KernelKey
@@ -45,3 +45,19 @@ def test_what_is_compatible_is_so_in_every_plan_that_has_both(batches: int) -> N
             expected[np.ix_(places, places)] &= own
     assert not expected.all()
     assert (compatible_ops(ops) == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("weights", "compatible", "expected"),
+    [
+        ((0.2, 0.3, 0.1), (0b111, 0b111, 0b111), [0, 1, 2]),
+        ((0.0, 0.0, 0.0), (0b001, 0b010, 0b100), [2]),
+        # the heaviest alone, or the two others together
+        ((0.2, 0.4, 0.3), (0b101, 0b010, 0b101), [0, 2]),
+        ((0.2, 0.6, 0.3), (0b101, 0b010, 0b101), [1]),
+    ],
+)
+def test_of_sets_that_go_together_the_heaviest_is_kept(
+    weights: tuple[float, ...], compatible: tuple[int, ...], expected: list[int]
+) -> None:
+    assert heaviest_compatible(range(3), weights, compatible) == expected

@@ -102,6 +102,11 @@ def test_a_plan_for_other_ranks() -> None:
         (ShardingType.TABLE_WISE, (shard(0), shard(1)), "overlap"),
         (ShardingType.TABLE_WISE, (shard(0), shard(1, columns=(16, 16))), "reaches outside"),
         (ShardingType.TABLE_WISE, (shard(0, (0, 5)), shard(1, (5, 10))), "shape of table_wise"),
+        (
+            ShardingType.TABLE_WISE,
+            (shard(0, columns=(0, 8)), shard(1, columns=(8, 16))),
+            "shape of table_wise",
+        ),
         (ShardingType.ROW_WISE, (shard(0, (0, 5)), shard(1, (5, 10))), "shape of row_wise"),
         (ShardingType.TABLE_ROW_WISE, (shard(1, (0, 5)), shard(2, (5, 10))), "one node"),
         (

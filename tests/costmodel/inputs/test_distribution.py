@@ -149,6 +149,13 @@ def test_beyond_a_counted_batch_rows_run_out_as_they_do() -> None:
     assert expected == pytest.approx(len(np.unique(drawn)), rel=0.04)
 
 
+@pytest.mark.parametrize(("rows", "unique"), [(10**6, 151.57), (150, 134.94)])
+def test_what_was_hit_once_says_how_fast_rows_appear(rows: int, unique: float) -> None:
+    # of 100 rows 60 were hit once: 100 2^0.6, or of the 50 left 50 (1 - e^-1.2)
+    law = ReuseHistogram(row_shares=(60.0, 40.0), mean_hits=(1.0, 2.0), num_lookups=140)
+    assert unique_curve(law, rows).unique_rows(280) == pytest.approx(unique, rel=5e-3)
+
+
 def test_a_unique_fraction_becomes_the_law_that_yields_it() -> None:
     measured = UniqueFraction(fraction=0.3, num_lookups=10_000)
     unique = unique_curve(measured, 1_000_000).unique_rows(10_000)

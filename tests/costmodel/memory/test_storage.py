@@ -225,6 +225,7 @@ def test_gradients_of_ids_weights_and_their_sort_take_room() -> None:
     weights = replace(WORKLOAD, tables=(replace(TABLE, weighted=True),))
     (plain,), (weighted,) = shards(), shards(workload=weights)
     assert weighted.gradients - plain.gradients == 2000 * 8
+    assert weighted.inputs - plain.inputs == 3 * 2000 * 4  # a weight for each id, as ids
 
 
 CORES = replace(TOPOLOGY, hardware=replace(TOPOLOGY.hardware, device=Device.CPU))
