@@ -101,6 +101,9 @@ def test_a_calibrated_machine_is_not_another_one() -> None:
     assert found[Cause.HOST] == Spread(SAME_MACHINE, pytest.approx(0.2 / 1.645))
     assert found[Cause.ALL_TO_ALL].shared == SAME_MACHINE
     assert found[Cause.LATENCY] == found[Cause.ALL_TO_ALL]
+    other = machine(curves=(curve,))
+    elsewhere = replace(other, families={"host": replace(host, num_points=0)})
+    assert spreads(elsewhere)[Cause.LATENCY] == spreads(other)[Cause.LATENCY]
     # what calibration did not measure is as unknown as before
     assert found[Cause.GEMM] == NOT_MEASURED[Cause.GEMM]
 
