@@ -1,3 +1,5 @@
+from dataclasses import replace
+from itertools import accumulate
 from random import Random
 
 from machines import machine, topology
@@ -34,6 +36,23 @@ def test_more_breadth_is_no_worse() -> None:
         Beam(breadth=breadth).shard(problem, Budget(), Random(0)).step_time for breadth in (1, 3)
     )
     assert wide <= narrow * (1 + 1e-9)
+
+
+def test_a_table_alone_is_split_step_by_step_while_its_shards_get_lighter() -> None:
+    (table, *_) = _one_large_table().workload.tables
+    kinds = (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.ROW_WISE,
+             ShardingType.DATA_PARALLEL)  # fmt: skip
+    workload = Workload(tables=(replace(table, sharding_types=kinds, min_shard_dim=16),))
+    problem = ShardingProblem.of(workload, topology(4, 4, machine()))
+    costs = sorted(
+        (cost.option.num_shards(problem.topology), cost.total_load, cost.shard_load)
+        for cost in problem.groundwork.costs.all_of(workload.tables[0])
+        if cost.option.sharding_type is not ShardingType.DATA_PARALLEL
+    )
+    lightest = list(accumulate((shard_load for *_, shard_load in costs), min))
+    result = Beam().shard(problem, Budget(), Random(0))
+    assert len(costs) > len(set(lightest)) > 2
+    assert (result.status, result.evaluated) == (SearchStatus.CONVERGED, len(set(lightest)))
 
 
 def test_says_when_the_budget_ended_it() -> None:

@@ -9,7 +9,7 @@ import pytest
 from costmodel.base.arrays import Array, Mask
 from costmodel.bounds.step_program import CYCLE_TOLERANCE
 from costmodel.domain.hardware import Topology
-from costmodel.domain.plan import ShardingType
+from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.validity import check_plan
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.memory.rank_memory import check_memory
@@ -170,9 +170,12 @@ def test_no_shard_larger_than_a_rank_is_listed() -> None:
 
 
 def test_memory_is_that_of_all_shards() -> None:
-    posed = problem()
+    kernels = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM_CACHING)
+    tables = tuple(replace(each, compute_kernels=kernels) for each in problem().workload.tables)
+    workload = replace(problem().workload, tables=tables)
+    posed = example_problem(workload, world_size=16, num_nodes=2)
     choices = LpOptions.of(posed)
-    tables = posed.workload.tables
+    assert len({option.compute_kernel for option in choices.options}) > 1
     total = posed.topology.world_size * posed.capacity
     for number, option in enumerate(choices.options):
         sizes = posed.groundwork.option_bytes(tables[choices.table[number]], option)

@@ -78,6 +78,7 @@ def test_what_is_put_on_ranks_is_taken_from_their_memory_and_their_hosts() -> No
         (ShardingType.TABLE_WISE, 1, (2, 2.56, 9, 9, 9, 9), (2,)),
         (ShardingType.COLUMN_WISE, 2, (9, 2, 1, 9, 9, 9), (0, 1)),
         (ShardingType.COLUMN_WISE, 2, (1, 2, 1, 9, 9, 9), (1, 3)),
+        (ShardingType.TABLE_COLUMN_WISE, 2, (2, 2, 1, 9, 9, 9), (0, 1)),
         (ShardingType.TABLE_COLUMN_WISE, 2, (1, 2, 1, 1, 9, 9), (4, 5)),
         (ShardingType.TABLE_COLUMN_WISE, 2, (1, 2, 1, 1, 1, 9), None),
         (ShardingType.TABLE_ROW_WISE, 1, (9, 9, 0.8, 0.9, 0.9, 0.9), (3, 4, 5)),

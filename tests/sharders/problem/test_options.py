@@ -243,6 +243,8 @@ def test_shards_without_rows_are_not_offered_on_cpu() -> None:
     forced = replace(table, sharding_types=(ShardingType.ROW_WISE,))
     (refusal,) = refusals(Workload(tables=(forced,)), cpu)
     assert "no shards without rows" in str(refusal.problem.hint)
+    (put,) = refusals(Workload(tables=(replace(forced, ranks=(0,)),)), cpu)
+    assert (put.field, put.problem) == (refusal.field, refusal.problem)  # ranks are not to blame
 
 
 def test_shards_wider_than_gpu_kernels_take_are_not_offered() -> None:

@@ -59,6 +59,7 @@ def test_what_is_packed_is_held_as_in_its_plan(number: int) -> None:
         (ShardingType.ROW_WISE, (*(1.0,) * 5, 0.999), None, None),
         # two blocks on one node
         (ShardingType.TABLE_COLUMN_WISE, (9.0, 0.9, 0.9, 1.0, 2.0, 3.0), [3, 4], [5, 4]),
+        (ShardingType.TABLE_COLUMN_WISE, (9.0, 0.9, 0.9, 1.0, 1.0, 0.9), [3, 4], [3, 4]),
         (ShardingType.TABLE_COLUMN_WISE, (9.0, 0.9, 0.9, 9.0, 0.9, 0.9), None, None),
         (ShardingType.COLUMN_WISE, (9.0, 0.9, 0.9, 1.0, 0.9, 0.9), [3, 0], [0, 3]),
     ],

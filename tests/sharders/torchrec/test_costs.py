@@ -40,6 +40,12 @@ def storage(
     return shard_storage(seen(table, optimizer=optimizer), kind, kernel, shape, FOUR)
 
 
+def test_milliseconds_add_up() -> None:
+    one, other = Perf(1.0, 20.0, 300.0, 4000.0), Perf(5.0, 60.0, 700.0, 8000.0)
+    assert one.total == 4321.0
+    assert one.plus(other) == (6.0, 80.0, 1000.0, 12_000.0)
+
+
 def test_a_whole_table() -> None:
     # 4 x 1024 samples: 10 ids of 8 bytes, 10 rows of 256, an output of 256; 15% more, as 64
     # columns fill half a block; the backward takes two forwards
