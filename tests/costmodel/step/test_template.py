@@ -47,5 +47,6 @@ def test_a_step_without_some_groups_is_the_one_that_is_written_without_them(
         found = template.some([key for key, _ in some])
         assert [op.name for op in found.ops] == [op.name for op in alone.ops]
         assert [op.after for op in found.ops] == [op.after for op in alone.ops]
+        assert [op.work for op in found.ops] == [op.work for op in alone.ops]
         assert (found.like, found.resources) == (alone.like, alone.resources)
     assert (template.like is None) == (accumulated == 1)
