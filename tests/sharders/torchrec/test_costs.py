@@ -140,9 +140,9 @@ def test_unpooled_tables_have_an_output_for_each_id() -> None:
 
 
 def test_features_with_bags_of_their_own() -> None:
-    # two features, half a bag per sample: a bag in all, with all ten ids
-    shared = replace(TABLE, feature_names=("f", "g"), bags_per_sample=0.5)
-    assert (seen(shared).ids, seen(shared).outputs) == (10_240.0, 1024.0)
+    # two features, three quarters of a bag per sample: 1.5 bags in all, with all ten ids
+    shared = replace(TABLE, feature_names=("f", "g"), bags_per_sample=0.75)
+    assert (seen(shared).ids, seen(shared).outputs) == pytest.approx((10_240.0, 1536.0))
 
 
 @pytest.mark.parametrize("data_type", [DataType.FP16, DataType.BF16, DataType.FP8, DataType.INT8])
