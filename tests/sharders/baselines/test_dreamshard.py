@@ -48,3 +48,11 @@ def test_a_policy_that_shuns_load_balances_it() -> None:
     _, balanced = player.play(weights, Random(0))
     _, piled = player.play(-weights, Random(0))
     assert balanced < piled
+
+
+def test_a_policy_without_preferences_draws_ranks() -> None:
+    player = _Player(example_problem(example_workload(20, seed=5), world_size=4, fill=0.1))
+    (one, _), (other, _) = (player.play(np.zeros(NUM_FEATURES), Random(seed)) for seed in (0, 1))
+    assert one is not None
+    assert one != other
+    assert {rank for table in one.tables for rank in table.ranks} == set(range(4))
