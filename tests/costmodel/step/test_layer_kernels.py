@@ -90,6 +90,31 @@ def test_mixed_precision_casts_both_operands_of_a_dot_product() -> None:
     assert casts(backward) == ["dot interaction backward left", "dot interaction backward right"]
 
 
+ALL, DENSE, SPARSE = (4 * 256 * columns for columns in (192, 64, 128))
+"""Bytes of the features of 256 samples: of the dense part's output, and of two tables."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "num_bytes"),
+    [
+        (Interaction.DOT, "zero triangle", 4 * 256 * 3**2),
+        (Interaction.DOT, "copy interactions' gradient", 8 * 256 * 3),  # 3 pairs, read and written
+        (Interaction.DOT, "add gradients", 3 * ALL),  # two are read, their sum is written
+        (Interaction.DOT, "add dense features' gradients", 3 * DENSE),
+        (Interaction.DOT, "split features", 2 * SPARSE),
+        (Interaction.DCN_V2, "cross.2.w times x0 backward", 2 * 3 * ALL),  # of both factors
+        (Interaction.DCN_V2, "cross.1.v add gradients", 2 * 3 * ALL),
+        (Interaction.DCN_V2, "concat features backward", 2 * SPARSE),
+    ],
+)
+def test_bytes_of_an_interaction_s_backward(kind: Interaction, name: str, num_bytes: float) -> None:
+    made, dense = part(replace(DOT, interaction=kind))
+    made.join(Resource.AUTOGRAD)
+    dense.interaction_backward(GradientBuckets(made, "g"))
+    (op,) = (op for op in built(made).ops if op.name == name)
+    assert op.num_bytes.tolist() == [num_bytes] * 2
+
+
 def test_features_in_half_precision_are_multiplied_as_they_are() -> None:
     found = mixed(DataType.BF16).interaction_forward()
     assert casts(found) == []
