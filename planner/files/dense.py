@@ -181,9 +181,7 @@ def _tensors(entries: "Sequence[schema.TensorEntry]") -> tuple[OperatorTensor[Si
 
 def _tensor(entry: "schema.TensorEntry") -> OperatorTensor[Size]:
     sizes = (
-        Size(constant=each)
-        if isinstance(each, int)
-        else Size(each.constant, each.samples, each.longest, each.positions, each.ids)
+        Size(each.constant, each.samples, each.longest, each.positions, each.ids)
         for each in entry.sizes
     )
     return OperatorTensor(

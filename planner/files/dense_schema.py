@@ -2,7 +2,8 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from costmodel.base.limits import (
     LONGEST_NAME,
@@ -11,8 +12,10 @@ from costmodel.base.limits import (
     MOST_OPERATORS,
     MOST_PARAMETERS,
     MOST_SAMPLES,
+    shown,
 )
 from costmodel.operators.operator_list import ElementType, Pass
+from planner.files.validator import OWN_MESSAGE
 
 _MOST = 1e15
 """The largest coefficient."""
@@ -46,14 +49,29 @@ class SizeEntry(_DenseSection):
     """Times the ids of all sequences, of all features that are not pooled."""
 
 
+def _sized(written: object) -> object:
+    """Return a plain number as a size that has only that."""
+    if type(written) is not int:
+        return written
+    if written < 0:
+        message = f"must be at least 0, got {shown(written)}"
+        raise PydanticCustomError(OWN_MESSAGE, "{message}", {"message": message})
+    return {"constant": written}
+
+
+WrittenSize = Annotated[
+    SizeEntry,
+    BeforeValidator(
+        _sized, json_schema_input_type=Annotated[int, Field(ge=0, le=_MOST)] | SizeEntry
+    ),
+]
+
+
 class TensorEntry(_DenseSection):
     """A tensor that an operator reads or writes."""
 
-    sizes: Annotated[
-        list[Annotated[int, Field(ge=0, le=_MOST)] | SizeEntry],
-        Field(max_length=MOST_DIMENSIONS),
-    ]
-    """Its dimensions."""
+    sizes: Annotated[list[WrittenSize], Field(max_length=MOST_DIMENSIONS)]
+    """Its dimensions: a number, or what it is of a batch."""
     data_type: Annotated[ElementType, Field(strict=False)]
     """The type of its elements, by torch's name."""
     storage: Annotated[int, Field(gt=-(2**40), lt=2**40)]
