@@ -33,10 +33,10 @@ from bench.clients.client import CONFIGURATION, TZREC_ABSENT
 from bench.dense_reading.models import TORCHREC
 from bench.documented import ROOT
 from bench.kept import parser_of, provenance, read, write
-from costmodel.operators.operator_list import BatchSize
 from costmodel.operators.work import work_of
 from planner.operators.batches import BatchArguments
-from planner.operators.made_batches import SIZES, lengths, made_batches
+from planner.operators.combining import size_of
+from planner.operators.made_batches import SIZES, MadeSize, lengths, made_batches
 from planner.operators.reading import read_operators
 from planner.operators.recording import record
 from planner.operators.refusals import ReadingError
@@ -44,7 +44,7 @@ from planner.operators.stand_ins import DenseCopy, dense_copy
 
 RESULTS = ROOT / "bench" / "results" / "dense_reading.json"
 EXAMPLES = ("dlrm", "dcnv2", "deepfm", "mmoe", "sasrec")
-LARGE = BatchSize(200, 37, 2000)
+LARGE = MadeSize(200, 37, 2000)
 """The batch that is counted; ids of one feature."""
 CANDIDATES = 4
 _FOLDERS = ("examples", "tzrec/tests/configs")
@@ -52,7 +52,7 @@ _COLLECTIONS = (EmbeddingBagCollectionInterface, EmbeddingCollectionInterface)
 _FOLDER = re.compile(r"/[^\s)]*/(?=[^/\s]+/[^/\s]+\.py)")
 """Where a file is, but for the last folder."""
 _HSTU = ("dlrm_hstu", "ultra_hstu", "hstu_match")
-Batches: TypeAlias = Callable[[BatchSize], Any]
+Batches: TypeAlias = Callable[[MadeSize], Any]
 """Makes a batch of a size; None: it is made of the model's features."""
 
 
@@ -126,7 +126,7 @@ def _configured(source: Path, path: Path) -> tuple[torch.nn.Module, Batches]:
     if hasattr(model.model, "set_kernel"):
         model.model.set_kernel(import_module("tzrec.ops").Kernel.PYTORCH)
 
-    def batch(size: BatchSize) -> Any:  # noqa: ANN401 - theirs
+    def batch(size: MadeSize) -> Any:  # noqa: ANN401 - theirs
         with chdir(source):
             return tzrec.made_batch(
                 config.data_config,
@@ -158,7 +158,7 @@ def row(make: Callable[[], Any]) -> dict[str, Any]:
     with FlopCounterMode(display=False, custom_mapping=ATTENTION) as counter:
         record(copy, large)
     run = record(copy, _large(model, copy, batches))
-    sized = operators.at(run.size)
+    sized = operators.at(size_of(run, operators.groups))
     return {
         "operators": len(sized.operators),
         "operators_counted": len(run.operators),

@@ -1,33 +1,43 @@
 """The operators of a workload's dense part, at the batch of a rank."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from costmodel.base.units import Bytes
 from costmodel.domain.lengths import expected_maximum
-from costmodel.domain.workload import Pooling, Workload
+from costmodel.domain.workload import EmbeddingTable, Pooling, Workload
 from costmodel.operators.held_bytes import HeldBytes, held_bytes
-from costmodel.operators.operator_list import BatchSize, OperatorList, Size
+from costmodel.operators.operator_list import BatchSize, OperatorList, SequenceSize, Size
 
 
 def rank_batch(workload: Workload) -> BatchSize:
-    """Return the batch of a rank: samples, and the sequences of tables that are not pooled.
+    """Return the batch of a rank: samples, and the sequences of each of its operators' groups.
 
-    The longest sequence is ``longest_bag`` where a table has it. Elsewhere lengths are taken to be
-    normal, the longest of the batch's e(samples) standard deviations above the mean
+    Those of a group are its features' in tables that are not pooled, or of all such tables if none
+    has one of them. The longest is ``longest_bag`` where a table has it. Elsewhere lengths are
+    taken to be normal, the longest of the batch's e(samples) standard deviations above the mean
     (``expected_maximum``).
     """
-    samples = workload.local_batch_size
-    sequences = [each for each in workload.tables if each.pooling is Pooling.NONE]
-    above = expected_maximum(samples) if any(each.pooling_std for each in sequences) else 0.0
-    longest = max(
-        (
-            each.longest_bag or each.pooling_factor / each.num_features + above * each.pooling_std
-            for each in sequences
-        ),
-        default=0.0,
-    )
-    ids = samples * sum(each.pooling_factor for each in sequences)
-    return BatchSize(samples=samples, longest=round(longest), ids=round(ids))
+    listed, samples = workload.dense.operators, workload.local_batch_size
+    unpooled = [each for each in workload.tables if each.pooling is Pooling.NONE]
+    found = []
+    for group in listed.groups if listed else ():
+        read = [(each, len(set(each.features) & set(group))) for each in unpooled]
+        if not any(number for _, number in read):
+            read = [(each, each.num_features) for each in unpooled]
+        found.append(_sequences(samples, [each for each in read if each[1]]))
+    return BatchSize(samples, tuple(found))
+
+
+def _sequences(samples: int, read: Sequence[tuple[EmbeddingTable, int]]) -> SequenceSize:
+    """Return the sequences of some features of tables, given as a table and their number."""
+    longest, ids = 0.0, 0.0
+    for table, number in read:
+        mean = table.pooling_factor / table.num_features
+        above = expected_maximum(samples) * table.pooling_std if table.pooling_std else 0.0
+        longest = max(longest, table.longest_bag or mean + above)
+        ids += samples * mean * number
+    return SequenceSize(round(longest), round(ids))
 
 
 @lru_cache(maxsize=16)
@@ -61,7 +71,7 @@ def operators_input_bytes(workload: Workload) -> Bytes:
     for given, sized in zip(listed.operators, rank_operators(workload).operators, strict=True):
         for tensor, at_batch in zip(given.inputs, sized.inputs, strict=True):
             outside = tensor.storage < 0 and tensor.storage not in embeddings
-            if outside and any(any(size[1:]) for size in tensor.sizes):
+            if outside and any(any(size.coefficients[1:]) for size in tensor.sizes):
                 found[tensor.storage] = max(found.get(tensor.storage, 0.0), at_batch.num_bytes)
     return sum(found.values())
 

@@ -1,7 +1,8 @@
 """The operators of a training step's dense part, with sizes that hold for any batch.
 
-Every size of a tensor is a combination of five terms of a rank's batch (``BatchSize``). Of 38 of
-41 configurations of TorchEasyRec that was so for each of some 116,000 sizes, exactly.
+Every size of a tensor is a combination of terms of a rank's batch (``BatchSize``): 1, samples, and
+of sequences the longest one, that times the samples, and all ids. Of 38 of 41 configurations of
+TorchEasyRec that was so for each of some 116,000 sizes, exactly.
 """
 
 from collections.abc import Iterable, Sequence
@@ -56,19 +57,36 @@ class Pass(StrEnum):
     BACKWARD = "backward"
 
 
+class SequenceSize(NamedTuple):
+    """How long the sequences of a group of features are, which have the same lengths."""
+
+    longest: int = 0
+    """Ids of the longest sequence of a feature."""
+    ids: int = 0
+    """Ids of all sequences of all of the group's features."""
+
+
 class BatchSize(NamedTuple):
     """What sizes are combined of: one rank's batch."""
 
     samples: int
-    longest: int = 0
-    """Ids of the longest sequence that a feature has."""
-    ids: int = 0
-    """Ids of all sequences, of all features whose embeddings are not pooled."""
+    sequences: tuple[SequenceSize, ...] = ()
+    """Of each group of features whose embeddings are not pooled."""
 
     @property
-    def terms(self) -> tuple[int, int, int, int, int]:
-        """What coefficients of a ``Size`` are multiplied with, in its order."""
-        return (1, self.samples, self.longest, self.samples * self.longest, self.ids)
+    def terms(self) -> tuple[int, ...]:
+        """What the coefficients of a ``Size`` are multiplied with, in their order."""
+        own = ((each.longest, self.samples * each.longest, each.ids) for each in self.sequences)
+        return (1, self.samples, *(term for terms in own for term in terms))
+
+
+class SequenceTerms(NamedTuple):
+    """What a size has of the sequences of a group of features, as coefficients."""
+
+    longest: float = 0.0
+    positions: float = 0.0
+    """Times samples times longest: a batch whose sequences are padded to one length."""
+    ids: float = 0.0
 
 
 class Size(NamedTuple):
@@ -76,15 +94,19 @@ class Size(NamedTuple):
 
     constant: float = 0.0
     samples: float = 0.0
-    longest: float = 0.0
-    positions: float = 0.0
-    """Times samples times longest: a batch whose sequences are padded to one length."""
-    ids: float = 0.0
+    sequences: tuple[SequenceTerms, ...] = ()
+    """By group of features, as a batch's are; groups that are not there count nothing."""
+
+    @property
+    def coefficients(self) -> tuple[float, ...]:
+        """The coefficients of a batch's terms, in their order."""
+        own = (each for terms in self.sequences for each in terms)
+        return (self.constant, self.samples, *own)
 
     def at(self, batch: BatchSize) -> int:
         """Return the elements at a batch, at least none."""
-        total = sum(each * term for each, term in zip(self, batch.terms, strict=True))
-        return max(0, round(total))
+        pairs = zip(self.coefficients, batch.terms, strict=False)
+        return max(0, round(sum(each * term for each, term in pairs)))
 
 
 S = TypeVar("S", Size, int)
@@ -172,6 +194,8 @@ class OperatorList(Generic[S]):
     embeddings: tuple[EmbeddingOutput[S], ...] = ()
     recorded: BatchSize
     """The largest batch that it was read with."""
+    groups: tuple[tuple[str, ...], ...] = ()
+    """Features whose embeddings are not pooled, those together whose sequences have one length."""
     assumed: tuple[str, ...] = ()
     """What was assumed in reading it."""
     unexplained: tuple[str, ...] = ()
@@ -249,6 +273,7 @@ class OperatorList(Generic[S]):
                 for each in self.embeddings
             ),
             recorded=self.recorded,
+            groups=self.groups,
             assumed=self.assumed,
             unexplained=self.unexplained,
         )

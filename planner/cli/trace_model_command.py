@@ -94,10 +94,16 @@ def _batch(
     """Return the batch that is asked for; what is not, like that which the model ran with."""
     from torchrec.distributed.planner.constants import BATCH_SIZE
 
-    from costmodel.operators.operator_list import BatchSize
+    from costmodel.operators.operator_list import BatchSize, SequenceSize
 
     recorded, samples = operators.recorded, batch_size or BATCH_SIZE
-    each = recorded.ids / max(1, recorded.samples)
+    share = samples / max(1, recorded.samples)
+    if ids is not None:
+        share = ids / max(1, sum(each.ids for each in recorded.sequences))
     return BatchSize(
-        samples, longest or recorded.longest, round(each * samples) if ids is None else ids
+        samples,
+        tuple(
+            SequenceSize(longest or each.longest, round(share * each.ids))
+            for each in recorded.sequences
+        ),
     )

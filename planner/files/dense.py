@@ -11,6 +11,8 @@ from costmodel.operators.operator_list import (
     EmbeddingOutput,
     OperatorList,
     OperatorTensor,
+    SequenceSize,
+    SequenceTerms,
     Size,
 )
 from costmodel.operators.work import check_form
@@ -79,7 +81,11 @@ def operators_data(operators: OperatorList[Size]) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "name": operators.name,
-        "recorded": operators.recorded._asdict(),
+        **({"groups": list(map(list, operators.groups))} if operators.groups else {}),
+        "recorded": {
+            "samples": operators.recorded.samples,
+            "sequences": [each._asdict() for each in operators.recorded.sequences],
+        },
         "assumed": list(operators.assumed),
         "unexplained": list(operators.unexplained),
         "parameters": [
@@ -124,9 +130,18 @@ def _tensor_data(tensor: OperatorTensor[Size]) -> dict[str, Any]:
     }
 
 
-def _size_data(size: Size) -> int | dict[str, float]:
-    """Return a size as a file has it: a plain number, or the terms of its sum."""
-    given = {name: _whole(value) for name, value in size._asdict().items() if value}
+def _size_data(size: Size) -> int | dict[str, Any]:
+    """Return what is not 0 of a size; a plain number if it has only that."""
+    given: dict[str, Any] = {
+        name: _whole(value)
+        for name, value in (("constant", size.constant), ("samples", size.samples))
+        if value
+    }
+    if size.sequences:
+        given["sequences"] = [
+            {name: _whole(value) for name, value in each._asdict().items() if value}
+            for each in size.sequences
+        ]
     constant = given.get("constant", 0)
     if set(given) <= {"constant"} and isinstance(constant, int) and constant >= 0:
         return constant
@@ -156,7 +171,11 @@ def _operator_list(values: dict[str, Any]) -> OperatorList[Size]:
             EmbeddingOutput(name=each.name, tensor=_tensor(each.tensor))
             for each in values.get("embeddings", ())
         ),
-        recorded=BatchSize(recorded.samples, recorded.longest, recorded.ids),
+        recorded=BatchSize(
+            recorded.samples,
+            tuple(SequenceSize(each.longest, each.ids) for each in recorded.sequences),
+        ),
+        groups=tuple(map(tuple, values.get("groups", ()))),
         assumed=tuple(values.get("assumed", ())),
         unexplained=tuple(values.get("unexplained", ())),
     )
@@ -181,7 +200,11 @@ def _tensors(entries: "Sequence[schema.TensorEntry]") -> tuple[OperatorTensor[Si
 
 def _tensor(entry: "schema.TensorEntry") -> OperatorTensor[Size]:
     sizes = (
-        Size(each.constant, each.samples, each.longest, each.positions, each.ids)
+        Size(
+            each.constant,
+            each.samples,
+            tuple(SequenceTerms(own.longest, own.positions, own.ids) for own in each.sequences),
+        )
         for each in entry.sizes
     )
     return OperatorTensor(

@@ -17,6 +17,7 @@ from costmodel.base.limits import (
 from costmodel.operators.operator_list import ElementType, Pass
 from planner.files.validator import OWN_MESSAGE
 
+MOST_GROUPS = 100
 _MOST = 1e15
 """The largest coefficient."""
 
@@ -34,6 +35,17 @@ class _DenseSection(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
+class SequenceTermsEntry(_DenseSection):
+    """What a size has of the sequences of a group of features: coefficients, added up."""
+
+    longest: Coefficient = 0.0
+    """Times the ids of the batch's longest sequence."""
+    positions: Coefficient = 0.0
+    """Times samples times the longest sequence."""
+    ids: Coefficient = 0.0
+    """Times the ids of all sequences of all features of the group."""
+
+
 class SizeEntry(_DenseSection):
     """A number of elements: each coefficient times what it is called, added up."""
 
@@ -41,12 +53,8 @@ class SizeEntry(_DenseSection):
     """As it is."""
     samples: Coefficient = 0.0
     """Times the samples of a rank's batch."""
-    longest: Coefficient = 0.0
-    """Times the ids of the batch's longest sequence."""
-    positions: Coefficient = 0.0
-    """Times samples times the longest sequence."""
-    ids: Coefficient = 0.0
-    """Times the ids of all sequences, of all features that are not pooled."""
+    sequences: Annotated[list[SequenceTermsEntry], Field(max_length=MOST_GROUPS)] = []
+    """By group of features, in the order of `groups`."""
 
 
 def _sized(written: object) -> object:
@@ -129,15 +137,22 @@ class EmbeddingEntry(_DenseSection):
     """Its values."""
 
 
+class SequenceSizeEntry(_DenseSection):
+    """Sequences of a group of features."""
+
+    longest: Count = 0
+    """Ids of the longest one."""
+    ids: Count = 0
+    """Ids of all of them."""
+
+
 class RecordedEntry(_DenseSection):
     """The largest batch that the model ran with."""
 
     samples: Count
     """Its samples."""
-    longest: Count = 0
-    """Ids of the longest sequence."""
-    ids: Count = 0
-    """Ids of all sequences."""
+    sequences: Annotated[list[SequenceSizeEntry], Field(max_length=MOST_GROUPS)] = []
+    """By group of features, in the order of `groups`."""
 
 
 class DenseFile(_DenseSection):
@@ -156,6 +171,10 @@ class DenseFile(_DenseSection):
     """All parameters that are in no table."""
     embeddings: Annotated[list[EmbeddingEntry], Field(max_length=MOST_OPERATORS)] = []
     """What embedding modules give it."""
+    groups: Annotated[
+        list[Annotated[list[Text], Field(max_length=1000)]], Field(max_length=MOST_GROUPS)
+    ] = []
+    """Features whose embeddings are not pooled, those together whose sequences have one length."""
     recorded: RecordedEntry
     """The largest batch that it was read with."""
     assumed: Said = []

@@ -15,8 +15,8 @@ LEAST_SIZES = 3
 """Different numbers of samples: two tell how sizes depend on them, and one checks."""
 MOST_SAMPLES = 128
 """Samples of the largest batch that a model is run with."""
-_SHARES = (1.0, 0.85, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.45)
-"""The shares of a given batch that its cuts have; the last one checks."""
+NUM_CUTS = 9
+"""Cuts of a batch that a model is run with, unless it has sequences of many lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +122,11 @@ class _Cut:
         )
 
 
-def given_batches(batches: Sequence[GivenBatch]) -> list[BatchArguments]:
+def given_batches(batches: Sequence[GivenBatch], number: int = NUM_CUTS) -> list[BatchArguments]:
     """Return the batches to run a model with; the last one is to check.
 
     They are those given, if they have enough different numbers of samples and few of them, or else
-    cuts of the largest: jagged tensors keep what was worked out of them before.
+    so many cuts of the largest: jagged tensors keep what was worked out of them before.
 
     Raises
     ------
@@ -143,10 +143,16 @@ def given_batches(batches: Sequence[GivenBatch]) -> list[BatchArguments]:
     counts: Sequence[int] = ()
     if largest is not None:
         most = min(largest.samples, MOST_SAMPLES)
-        counts = [max(2, round(share * most)) for share in _SHARES]
+        counts = [max(2, round(share * most)) for share in _shares(number)]
     if largest is None or len(set(counts)) < LEAST_SIZES:
         raise refused(
             "the sample batches have too few samples to see how sizes depend on them",
             "give one of 16 or more, or several of different numbers of samples",
         )
     return [largest.cut(each) for each in counts]
+
+
+def _shares(number: int) -> Iterator[float]:
+    """Yield the shares of a batch that its cuts have, all of it to a fifth; the last checks."""
+    yield from (1.0 - 0.8 * each / (number - 2) for each in range(number - 1))
+    yield 0.45

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import PurePath
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from costmodel.operators.operator_list import (
@@ -14,13 +16,13 @@ from costmodel.operators.operator_list import (
     EmbeddingOutput,
     OperatorList,
     OperatorTensor,
+    SequenceSize,
+    SequenceTerms,
     Size,
 )
 from planner.operators.recording import RecordedOperator, RecordedTensor, Recording, element_type
 from planner.operators.refusals import refused
 
-_ORDER = (0, 1, 4, 2, 3)
-"""Terms of a size in the order that they are tried: the first ones explain what several would."""
 _ROUNDED = 1e-6
 """Coefficients are rounded to multiples of this: what is left is the solver's error."""
 _MOST_NAMED = 8
@@ -39,7 +41,8 @@ def combined(
 
     """
     _check_alike(runs)
-    sizes = _Sizes([each.size for each in runs])
+    groups = grouped(runs)
+    sizes = Sizes([size_of(each, groups) for each in runs])
     parameters = {path: i for i, (path, _) in enumerate(model.named_parameters())}
     places = {path: i for i, path in enumerate(runs[0].embeddings)}
     operators = [
@@ -65,15 +68,39 @@ def combined(
             )
             for path in places
         ),
-        recorded=max(each.size for each in runs),
+        recorded=max(sizes.runs),
+        groups=groups,
         assumed=tuple(assumed),
         unexplained=sizes.named(),
     )
 
 
+def grouped(runs: Sequence[Recording]) -> tuple[tuple[str, ...], ...]:
+    """Return the features whose sequences have one length in all runs, together."""
+    alike: dict[tuple[SequenceSize | None, ...], list[str]] = {}
+    for feature in runs[0].sequences:
+        own = tuple(run.sequences.get(feature) for run in runs)
+        alike.setdefault(own, []).append(feature)
+    return tuple(map(tuple, alike.values()))
+
+
+def size_of(run: Recording, groups: Sequence[Sequence[str]]) -> BatchSize:
+    """Return the batch of a run."""
+    return BatchSize(
+        run.samples,
+        tuple(
+            SequenceSize(
+                max(run.sequences[each].longest for each in group),
+                sum(run.sequences[each].ids for each in group),
+            )
+            for group in groups
+        ),
+    )
+
+
 def _operator(
     same: Sequence[RecordedOperator],
-    sizes: "_Sizes",
+    sizes: "Sizes",
     parameters: Mapping[str, int],
     places: Mapping[str, int],
 ) -> DenseOperator[Size]:
@@ -115,8 +142,8 @@ def _check_alike(runs: Sequence[Recording]) -> None:
 
 
 @dataclass
-class _Sizes:
-    """Solves sizes of tensors, one of each distinct series over the runs."""
+class Sizes:
+    """Solves sizes of tensors, one of each distinct series over the runs; the last run checks."""
 
     runs: Sequence[BatchSize]
     known: dict[tuple[int, ...], Size] = field(default_factory=dict)
@@ -135,9 +162,8 @@ class _Sizes:
         )
 
     def _size(self, values: tuple[int, ...], where: str) -> Size:
-        """Return the form that gives the recorded values; note where a recording has another."""
         if values not in self.known:
-            self.known[values] = solved(self.runs[:-1], values[:-1])
+            self.known[values] = self.solved(values[:-1])
         found = self.known[values]
         if any(found.at(run) != n for run, n in zip(self.runs, values, strict=True)):
             self.wrong[where] = self.wrong.get(where, 0) + 1
@@ -150,21 +176,36 @@ class _Sizes:
         rest = len(most) - _MOST_NAMED
         return (*named, f"those of {rest} other operators") if rest > 0 else tuple(named)
 
+    @cached_property
+    def _terms(self) -> NDArray[np.float64]:
+        """Terms of the runs that sizes are solved of, shape (runs, terms)."""
+        return np.array([each.terms for each in self.runs[:-1]], dtype=np.float64)
 
-def solved(runs: Sequence[BatchSize], values: Sequence[int]) -> Size:
-    """Return the combination of a batch's terms that comes closest to a size in all runs.
+    @cached_property
+    def _kept(self) -> list[int]:
+        """Terms that the runs tell apart: the first ones have what several would explain.
 
-    Of terms that the runs do not tell apart, the first in ``_ORDER`` has all of it.
-    """
-    if len(set(values)) == 1:
-        return Size(constant=values[0])
-    terms = np.array([each.terms for each in runs], float)
-    kept: list[int] = []
-    for each in _ORDER:
-        if np.linalg.matrix_rank(terms[:, [*kept, each]]) > len(kept):
-            kept.append(each)
-    found, *_ = np.linalg.lstsq(terms[:, kept], np.array(values, float), rcond=None)
-    coefficients = [0.0] * len(_ORDER)
-    for each, value in zip(kept, found, strict=True):
-        coefficients[each] = round(round(float(value) / _ROUNDED) * _ROUNDED, 6)
-    return Size(*coefficients)
+        Samples come first, then all ids of sequences, then the longest ones.
+        """
+        count = self._terms.shape[1]
+        kept: list[int] = []
+        for each in (0, 1, *range(4, count, 3), *range(2, count, 3), *range(3, count, 3)):
+            if np.linalg.matrix_rank(self._terms[:, [*kept, each]]) > len(kept):
+                kept.append(each)
+        return kept
+
+    def solved(self, values: Sequence[int]) -> Size:
+        """Return the combination of terms that comes closest to a size in all runs but the last."""
+        if len(set(values)) == 1:
+            return Size(constant=values[0])
+        found, *_ = np.linalg.lstsq(
+            self._terms[:, self._kept], np.array(values, dtype=np.float64), rcond=None
+        )
+        coefficients = [0.0] * self._terms.shape[1]
+        for each, value in zip(self._kept, found, strict=True):
+            coefficients[each] = round(round(float(value) / _ROUNDED) * _ROUNDED, 6)
+        constant, samples, *rest = coefficients
+        groups = [SequenceTerms(*rest[at : at + 3]) for at in range(0, len(rest), 3)]
+        while groups and not any(groups[-1]):
+            groups.pop()
+        return Size(constant, samples, tuple(groups))

@@ -3,7 +3,8 @@
 import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from random import Random
+from typing import Any, NamedTuple, get_type_hints
 
 import torch
 from torch import nn
@@ -14,20 +15,34 @@ from torchrec.modules.embedding_modules import (
 )
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from costmodel.operators.operator_list import BatchSize
 from planner.operators.batches import BatchArguments
 from planner.operators.recording import Recorder
 from planner.operators.refusals import GIVE_A_BATCH, ReadingError, refused
 from planner.operators.stand_ins import DenseCopy
 
+
+class MadeSize(NamedTuple):
+    """How large a made batch is."""
+
+    samples: int
+    longest: int = 0
+    """Ids of the longest sequence."""
+    ids: int = 0
+    """Ids of all sequences of one feature."""
+    own: tuple[tuple[int, int], ...] = ()
+    """The two of each feature that is a sequence, where they differ."""
+
+
 SIZES = (
-    BatchSize(24, 11, 80), BatchSize(40, 11, 120), BatchSize(24, 17, 80), BatchSize(40, 17, 150),
-    BatchSize(56, 13, 150), BatchSize(30, 19, 210), BatchSize(64, 23, 333), BatchSize(36, 15, 99),
-    BatchSize(50, 21, 261),
+    MadeSize(24, 11, 80), MadeSize(40, 11, 120), MadeSize(24, 17, 80), MadeSize(40, 17, 150),
+    MadeSize(56, 13, 150), MadeSize(30, 19, 210), MadeSize(64, 23, 333), MadeSize(36, 15, 99),
+    MadeSize(50, 21, 261),
 )  # fmt: skip
-"""Sizes of made batches, ids of one feature: eight for the five terms, and one to check."""
-PLAIN_SIZES = (BatchSize(24), BatchSize(40), BatchSize(50))
+"""Sizes of batches whose sequences have one length: eight for the five terms, one to check."""
+PLAIN_SIZES = (MadeSize(24), MadeSize(40), MadeSize(50))
 """The same where no feature is a sequence."""
+MOST_APART = 6
+"""Sequences that have lengths of their own, three terms each; more have one."""
 _LABELS = ("label", "target")
 """In the names of parameters of forward that are a number per sample."""
 
@@ -40,16 +55,37 @@ class _Feature:
     is_weighted: bool = False
 
 
+def sizes_apart(number: int) -> list[MadeSize]:
+    """Return sizes of batches whose sequences, so many, have lengths of their own.
+
+    There are two more than the terms that they are to tell apart.
+    """
+    draw, found = Random(0), []  # noqa: S311 - the same every time
+    for _ in range(4 + 3 * number):
+        samples, own = draw.randrange(24, 64, 2), []
+        for _ in range(number):
+            longest = draw.randrange(8, 24)
+            own.append((longest, samples + longest + draw.randrange(100)))
+        found.append(MadeSize(samples, *own[0], tuple(own)))
+    return found
+
+
+def num_sequences(model: nn.Module) -> int:
+    """Return how many features of a model's embedding modules are sequences."""
+    return sum(each.is_sequence for each in _features(model))
+
+
 def made_batches(
-    model: nn.Module, copy: DenseCopy, sizes: Sequence[BatchSize] = ()
+    model: nn.Module, copy: DenseCopy, sizes: Sequence[MadeSize] = ()
 ) -> list[BatchArguments]:
     """Return batches of the features of a model's embedding modules, of the sizes told.
 
     Without sizes they are as many as are needed to see how those of tensors depend on them, and
-    one more to check. A size's ids are those of one feature.
+    one more to check.
 
-    Ids of sequences have lengths of their own, the same for all features; others have one id for
-    each sample. As many dense numbers are given as the first layer that reads them takes.
+    Sequences have the same lengths in all features, unless a size says otherwise; other features
+    have one id for each sample. As many dense numbers are given as the first layer that reads them
+    takes.
 
     Raises
     ------
@@ -95,14 +131,14 @@ class _Forward:
         self.features = features
         self.kinds = list(_kinds(model))
 
-    def batch(self, size: BatchSize, width: int = 1) -> BatchArguments:
+    def batch(self, size: MadeSize, width: int = 1) -> BatchArguments:
         """Return a batch with so many dense numbers of a sample."""
         generator = torch.Generator().manual_seed(size.samples)
         made = [self._made(kind, size, width, generator) for kind in self.kinds]
         return BatchArguments(tuple(made), size.samples)
 
     def _made(
-        self, kind: str, size: BatchSize, width: int, generator: torch.Generator
+        self, kind: str, size: MadeSize, width: int, generator: torch.Generator
     ) -> torch.Tensor | KeyedJaggedTensor | Batch:
         """Return random values of one kind of argument."""
         if kind == "sparse":
@@ -115,11 +151,15 @@ class _Forward:
         labels = torch.randint(0, 2, (size.samples,), generator=generator)
         return Batch(dense, self._sparse(size, generator), labels)
 
-    def _sparse(self, size: BatchSize, generator: torch.Generator) -> KeyedJaggedTensor:
+    def _sparse(self, size: MadeSize, generator: torch.Generator) -> KeyedJaggedTensor:
         """Return random ids of all features: one a sample, or several of sequences."""
         ones = torch.ones(size.samples, dtype=torch.int32)
-        spread = lengths(size) if size.longest > 1 else ones
-        each_length = [spread if each.is_sequence else ones for each in self.features]
+        shared = lengths(size) if size.longest > 1 else ones
+        own = iter(lengths(MadeSize(size.samples, *each)) for each in size.own)
+        each_length = [
+            (next(own) if size.own else shared) if each.is_sequence else ones
+            for each in self.features
+        ]
         ids = [
             torch.randint(0, each.num_embeddings, (int(length.sum()),), generator=generator)
             for each, length in zip(self.features, each_length, strict=True)
@@ -134,7 +174,7 @@ class _Forward:
         )
 
 
-def lengths(size: BatchSize) -> torch.Tensor:
+def lengths(size: MadeSize) -> torch.Tensor:
     """Return lengths of sequences that come to the ids, the first one the longest."""
     made = [size.longest] + [1] * (size.samples - 1)
     left, at = size.ids - sum(made), 0

@@ -1,6 +1,6 @@
 """A list of operators as text, and as JSON: FLOP and bytes at a batch, and what was assumed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,7 +83,7 @@ def operators_text(
     yield Text(f"{operators.name}: {count(len(operators.operators), 'operator')}, {parameters}")
     yield Text()
     for name, text in (
-        ("batch", _batch_text(batch)),
+        ("batch", _batch_text(batch, operators.groups)),
         ("forward", f"{rate(work.forward_flop)}FLOP"),
         ("backward", f"{rate(work.backward_flop)}FLOP"),
         ("activations", f"{memory(work.kept)} kept between the two"),
@@ -114,7 +114,13 @@ def operators_summary(
         "name": operators.name,
         "num_operators": len(operators.operators),
         "num_parameters": operators.num_parameters,
-        "batch": batch._asdict(),
+        "batch": {
+            "samples": batch.samples,
+            "sequences": [
+                {"features": list(group), **each._asdict()}
+                for group, each in zip(operators.groups, batch.sequences, strict=True)
+            ],
+        },
         "forward_flop": work.forward_flop,
         "backward_flop": work.backward_flop,
         "moved_bytes": work.moved,
@@ -131,8 +137,10 @@ def operators_summary(
     }
 
 
-def _batch_text(batch: BatchSize) -> str:
-    text = count(batch.samples, "sample")
-    if batch.ids:
-        text += f", sequences of up to {count(batch.longest, 'id')}, {batch.ids:,} in all"
-    return text
+def _batch_text(batch: BatchSize, groups: Sequence[Sequence[str]]) -> str:
+    """Return the samples, and how long the sequences of each group of features are."""
+    texts = [count(batch.samples, "sample")]
+    for group, each in zip(groups, batch.sequences, strict=True):
+        of = f"of {', '.join(group)} " if len(groups) > 1 else ""
+        texts.append(f"sequences {of}of up to {count(each.longest, 'id')}, {each.ids:,} in all")
+    return "; ".join(texts)

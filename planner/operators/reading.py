@@ -2,18 +2,26 @@
 
 import logging
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 from torch import nn
 
 from costmodel.operators.operator_list import OperatorList, Size
-from planner.operators.batches import GivenBatch, given_batches
-from planner.operators.combining import combined
-from planner.operators.made_batches import made_batches
+from planner.operators.batches import BatchArguments, GivenBatch, given_batches
+from planner.operators.combining import combined, grouped
+from planner.operators.made_batches import (
+    MOST_APART,
+    made_batches,
+    num_sequences,
+    sizes_apart,
+)
 from planner.operators.recording import Recording, record
-from planner.operators.refusals import refused
+from planner.operators.refusals import ReadingError, refused
 from planner.operators.stand_ins import DenseCopy, dense_copy
+
+_FEW = "the batches given are too few to tell the lengths of all sequences apart"
+_ALIKE = "the sequences of a sample have one length in all features"
 
 
 def read_operators(
@@ -46,14 +54,31 @@ def read_operators(
 
     """
     copy = dense_copy(model, tables)
+
+    def recorded(runs: Sequence[BatchArguments]) -> list[Recording]:
+        return [record(copy, each, autocast) for each in runs]
+
+    def read(recordings: Sequence[Recording], *assumed: str) -> OperatorList[Size]:
+        said = _assumed(copy, recordings[0], given=batches, autocast=autocast)
+        try:
+            return combined(recordings, copy.module, name=name, assumed=[*said, *assumed])
+        except ValueError as error:
+            raise refused(str(error)) from error
+
     with _quiet():
-        runs = made_batches(model, copy) if batches is None else given_batches(batches)
-        recordings = [record(copy, each, autocast) for each in runs]
-    said = _assumed(copy, recordings[0], given=batches, autocast=autocast)
-    try:
-        return combined(recordings, copy.module, name=name, assumed=said)
-    except ValueError as error:
-        raise refused(str(error)) from error
+        if batches is not None:
+            runs = recorded(given_batches(batches))
+            needed = 3 + 3 * len(grouped(runs))  # terms, and a run to check
+            if needed > len(runs):
+                runs = recorded(given_batches(batches, needed))
+            return read(runs, *([_FEW] if needed > len(runs) else []))
+        number, apart = num_sequences(model), None
+        if 1 < number <= MOST_APART:
+            with suppress(ReadingError):  # it may take sequences of one length only
+                apart = read(recorded(made_batches(model, copy, sizes_apart(number))))
+        if apart is not None and not apart.unexplained:
+            return apart
+        return read(recorded(made_batches(model, copy)), *([_ALIKE] if number > 1 else []))
 
 
 @contextmanager

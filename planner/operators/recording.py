@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from costmodel.operators.operator_list import BatchSize, ElementType, Pass
+from costmodel.operators.operator_list import ElementType, Pass, SequenceSize
 from planner.operators.batches import BatchArguments, leaves
 from planner.operators.refusals import GIVE_A_BATCH, ReadingError, refused
 from planner.operators.stand_ins import DenseCopy
@@ -71,7 +71,9 @@ class RecordedOperator:
 class Recording(NamedTuple):
     """One run."""
 
-    size: BatchSize
+    samples: int
+    sequences: Mapping[str, SequenceSize]
+    """By feature that is not pooled."""
     operators: list[RecordedOperator]
     embeddings: Mapping[str, RecordedTensor]
     """What stand-ins gave."""
@@ -281,7 +283,10 @@ def record(
         finally:
             marks.remove()
             module.zero_grad(set_to_none=True)
-    return Recording(given.size(batch.samples), recorder.operators, marks.embeddings, made_loss)
+    samples = given.samples or batch.samples
+    return Recording(
+        samples, dict(given.sequences), recorder.operators, marks.embeddings, made_loss
+    )
 
 
 def _loss(result: object) -> tuple[torch.Tensor, bool]:

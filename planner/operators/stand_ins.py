@@ -20,7 +20,7 @@ from torchrec.modules.mc_embedding_modules import (
 )
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 
-from costmodel.operators.operator_list import BatchSize
+from costmodel.operators.operator_list import SequenceSize
 from planner.operators.refusals import refused
 
 _MANAGED = (ManagedCollisionEmbeddingBagCollection, ManagedCollisionEmbeddingCollection)
@@ -42,8 +42,8 @@ class Given:
     """What stand-ins gave in one run: the batch's size, and the tensors."""
 
     samples: int = 0
-    longest: int = 0
-    ids: int = 0
+    sequences: dict[str, SequenceSize] = field(default_factory=dict)
+    """By feature, the longest sequence and all ids."""
     outputs: dict[str, torch.Tensor] = field(default_factory=dict)
     """By the module's path, with a feature's where each has its own."""
     watch: Callable[[str, torch.Tensor], None] = lambda *_: None
@@ -51,12 +51,9 @@ class Given:
 
     def clear(self) -> None:
         """Forget the last run."""
-        self.samples = self.longest = self.ids = 0
+        self.samples = 0
+        self.sequences.clear()
         self.outputs.clear()
-
-    def size(self, samples: int) -> BatchSize:
-        """Return the batch's size; without jagged inputs of as many samples as told."""
-        return BatchSize(self.samples or samples, self.longest, self.ids)
 
     def made(self, name: str, *shape: int, device: torch.device | None = None) -> torch.Tensor:
         """Return a tensor of random numbers that has a gradient, and keep it."""
@@ -119,10 +116,10 @@ class _Sequences(_StandIn):
         found = {}
         for name, feature, width in self.outputs:
             ids = by_name[feature]
-            count = ids.values().shape[0]
+            count, longest = ids.values().shape[0], 0
             if ids.lengths().numel() and not ids.lengths().is_meta:
-                given.longest = max(given.longest, int(ids.lengths().max()))
-            given.ids += count
+                longest = int(ids.lengths().max())
+            given.sequences[feature] = SequenceSize(longest, count)
             values = given.made(f"{self.path}.{name}", count, width, device=ids.values().device)
             found[name] = JaggedTensor(values=values, lengths=ids.lengths(), offsets=ids.offsets())
         return found

@@ -91,8 +91,12 @@ def _sequences(workload: Workload) -> Iterator[str]:
     """Yield how long sequences are taken to be where tables do not say it."""
     unpooled = [each for each in workload.tables if each.pooling is Pooling.NONE]
     if unpooled and not any(each.longest_bag for each in unpooled):
-        longest = count(rank_batch(workload).longest, "id")
-        yield f"the longest sequence of a batch has {longest} (`longest_bag` of tables says it)"
+        longest = [count(each.longest, "id") for each in rank_batch(workload).sequences]
+        if longest:
+            yield (
+                f"the longest sequence of a batch has {' and '.join(longest)} (`longest_bag` of "
+                "tables says it)"
+            )
 
 
 def notes_on(workload: Workload, topology: Topology) -> Iterator[str]:

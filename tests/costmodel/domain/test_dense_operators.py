@@ -15,7 +15,14 @@ from costmodel.domain.dense_layers import (
 )
 from costmodel.domain.dense_operators import rank_batch, rank_operators
 from costmodel.domain.lengths import expected_maximum
-from costmodel.domain.workload import DenseModel, Optimizer, Pipeline, Pooling, Workload
+from costmodel.domain.workload import (
+    DenseModel,
+    EmbeddingTable,
+    Optimizer,
+    Pipeline,
+    Pooling,
+    Workload,
+)
 
 LISTED = replace(workload(table(dim=8)), dense=DenseModel(operators=listed_step()))
 BATCH = LISTED.local_batch_size
@@ -30,22 +37,37 @@ def test_layers_are_no_operators() -> None:
         rank_operators(workload(table()))
 
 
-def sequences(**more: float) -> Workload:
+def sequences(
+    *others: EmbeddingTable, groups: tuple[tuple[str, ...], ...] = (("h", "other"),), **more: float
+) -> Workload:
     names = ("h", "other")
     unpooled = table(ids=40.0, pooling=Pooling.NONE, feature_names=names, **more)
-    return replace(LISTED, tables=(unpooled, table("pooled", ids=900.0)))
+    dense = DenseModel(operators=replace(listed_step(), groups=groups))
+    return replace(LISTED, dense=dense, tables=(unpooled, *others, table("pooled", ids=900.0)))
 
 
-def test_ids_are_those_of_tables_that_are_not_pooled() -> None:
-    # 40 ids of a sample in two features: 20 each, all alike
-    assert rank_batch(sequences()) == (BATCH, 20, 40 * BATCH)
-    assert rank_batch(LISTED) == (BATCH, 0, 0)
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        # 40 ids of a sample in two features of a table: 20 each, all alike
+        ((("h", "other"),), ((20, 40 * BATCH),)),
+        ((("h",), ("third", "other")), ((20, 20 * BATCH), (30, (20 + 30) * BATCH))),
+        ((("of no table",),), ((30, 70 * BATCH),)),
+        ((), ()),
+    ],
+)
+def test_ids_of_a_group_are_those_of_its_features(
+    groups: tuple[tuple[str, ...], ...], expected: tuple[tuple[int, int], ...]
+) -> None:
+    third = table("third", ids=30.0, pooling=Pooling.NONE)
+    assert rank_batch(sequences(third, groups=groups)) == (BATCH, expected)
 
 
 def test_the_longest_sequence_is_told_or_follows_from_the_spread() -> None:
-    assert rank_batch(sequences(longest_bag=200.0, pooling_std=7.0)).longest == 200
-    expected = round(20 + 7 * expected_maximum(BATCH))
-    assert rank_batch(sequences(pooling_std=7.0)).longest == expected > 35
+    (own,) = rank_batch(sequences(longest_bag=200.0, pooling_std=7.0)).sequences
+    assert own.longest == 200
+    (own,) = rank_batch(sequences(pooling_std=7.0)).sequences
+    assert own.longest == round(20 + 7 * expected_maximum(BATCH)) > 35
 
 
 def test_inputs_are_what_grows_with_the_batch_and_is_no_embedding() -> None:

@@ -8,10 +8,12 @@ from costmodel.operators.operator_list import (
     OperatorList,
     OperatorTensor,
     Pass,
+    SequenceSize,
+    SequenceTerms,
     Size,
 )
 
-BATCH = BatchSize(10, longest=7, ids=40)
+BATCH = BatchSize(10, (SequenceSize(longest=7, ids=40), SequenceSize(longest=2, ids=15)))
 
 
 def tensor(*sizes: Size, storage: int = 0) -> OperatorTensor[Size]:
@@ -38,9 +40,11 @@ def one_operator(
     [
         (Size(constant=3), 3),
         (Size(samples=2), 20),
-        (Size(constant=-1, longest=1), 6),
-        (Size(positions=1), 70),
-        (Size(samples=4, ids=1), 80),
+        (Size(-1, sequences=(SequenceTerms(longest=1),)), 6),
+        (Size(sequences=(SequenceTerms(positions=1),)), 70),
+        (Size(samples=4, sequences=(SequenceTerms(ids=1),)), 80),
+        (Size(3, 1, (SequenceTerms(2, 1, 1), SequenceTerms(5, 3, 4))), 13 + 124 + 130),
+        (Size(sequences=(SequenceTerms(), SequenceTerms(), SequenceTerms(1, 1, 1))), 0),
         (Size(samples=0.5), 5),
         (Size(constant=5, samples=-1), 0),  # no batch has fewer elements than none
     ],

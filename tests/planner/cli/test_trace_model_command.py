@@ -82,7 +82,7 @@ def test_what_a_model_runs_is_printed_and_written(run: Command, name: str, direc
 def test_json_has_the_numbers(run: Command, name: str) -> None:
     data = run("trace-model", f"{name}:make", "--batch-size", "100", "--json").data
     assert (data["num_parameters"], data["forward_flop"]) == (136, 25_600)
-    assert data["batch"] == {"samples": 100, "longest": 0, "ids": 0}
+    assert data["batch"] == {"samples": 100, "sequences": []}
     assert data["times_s"] is None
     assert {each["family"] for each in data["families"]} >= {"products", "elementwise"}
     timed = run("trace-model", f"{name}:make", "--hardware", "h100-sxm", "--json").data

@@ -18,6 +18,8 @@ from costmodel.operators.operator_list import (
     OperatorList,
     OperatorTensor,
     Pass,
+    SequenceSize,
+    SequenceTerms,
     Size,
 )
 from planner.files.dense import load_operators, operators_data, parse_operators, save_operators
@@ -31,6 +33,9 @@ def tensor(*sizes: Size, storage: int, expanded: tuple[int, ...] = ()) -> Operat
 
 
 SAMPLES, WIDTH = Size(samples=1), Size(constant=8)
+LONGEST = Size(-1, sequences=(SequenceTerms(longest=0.5),))
+IDS = Size(sequences=(SequenceTerms(ids=2),))
+POSITIONS = Size(sequences=(SequenceTerms(), SequenceTerms(positions=1)))
 INPUT = tensor(SAMPLES, WIDTH, storage=-1)
 LISTED = OperatorList(
     name="mine:model",
@@ -43,8 +48,8 @@ LISTED = OperatorList(
         DenseOperator(
             name="aten::convolution_backward", direction=Pass.BACKWARD,
             inputs=(
-                tensor(SAMPLES, Size(constant=-1, longest=0.5), WIDTH, storage=1, expanded=(2,)),
-                tensor(Size(ids=2), Size(positions=1), WIDTH, storage=2),
+                tensor(SAMPLES, LONGEST, WIDTH, storage=1, expanded=(2,)),
+                tensor(IDS, POSITIONS, WIDTH, storage=2),
                 tensor(WIDTH, WIDTH, WIDTH, storage=-3),
             ),
             outputs=(tensor(WIDTH, WIDTH, WIDTH, storage=3),),
@@ -58,7 +63,8 @@ LISTED = OperatorList(
         ),
     ),
     embeddings=(EmbeddingOutput(name="tables", tensor=INPUT),),
-    recorded=BatchSize(50, 20, 300),
+    recorded=BatchSize(50, (SequenceSize(20, 300), SequenceSize(0, 0))),
+    groups=(("seen", "other"), ("bought",)),
     assumed=("batches are made up",),
     unexplained=("2 sizes of aten::nonzero",),
 )  # fmt: skip

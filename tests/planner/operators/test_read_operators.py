@@ -18,18 +18,19 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 from bench.dense_reading.models import TORCHREC
 from bench.dense_reading.reading import ATTENTION
 from costmodel.operators.operator_families import OperatorFamily, family_of
-from costmodel.operators.operator_list import BatchSize, Pass
+from costmodel.operators.operator_list import BatchSize, Pass, SequenceSize
 from costmodel.operators.work import work_of
 from planner.operators import stand_ins
 from planner.operators.batches import MOST_SAMPLES
-from planner.operators.made_batches import made_batches
+from planner.operators.combining import size_of
+from planner.operators.made_batches import MadeSize, made_batches
 from planner.operators.reading import read_operators
 from planner.operators.recording import record
 from planner.operators.refusals import ReadingError
 from planner.operators.stand_ins import dense_copy
 
 META, WIDTH, NUM_DENSE = torch.device("meta"), 16, 13
-LARGE = BatchSize(200, 37, 2000)
+LARGE = MadeSize(200, 37, 2000, ((37, 2000), (19, 900)))
 
 
 def bags(*names: str) -> EmbeddingBagCollection:
@@ -97,7 +98,7 @@ def test_a_larger_batch_has_the_operators_flop_and_activations_that_are_read(nam
     with FlopCounterMode(display=False, custom_mapping=ATTENTION) as counter:
         record(copy, large)
     run = record(copy, large)
-    sized = found.at(run.size)
+    sized = found.at(size_of(run, found.groups))
     assert work_of(sized).flop == counter.get_total_flops() > 0
     assert found.unexplained == ()
     assert [each.name for each in sized.operators] == [each.name for each in run.operators]
@@ -123,7 +124,7 @@ def test_activations_are_what_autograd_saves() -> None:
     given |= {each.untyped_storage().data_ptr() for each in copy.module.buffers()}
     dense = large.arguments[0].dense_features.untyped_storage().data_ptr()
     kept = sum(each.nbytes() for at, each in saved.items() if at not in given | {dense})
-    read = work_of(read_operators(model).at(run.size)).kept
+    read = work_of(read_operators(model).at(BatchSize(run.samples))).kept
     # the indices of the triangle and the labels are saved, too, and given with the batch
     assert read == pytest.approx(kept, rel=0.01)
 
@@ -313,17 +314,47 @@ def test_a_model_too_large_for_memory_runs_without_data(monkeypatch: pytest.Monk
 
 def test_a_batch_of_torchrec_is_made_up() -> None:
     model = TORCHREC["DLRM"]()
-    (batch,) = made_batches(model, dense_copy(model), [BatchSize(8)])
+    (batch,) = made_batches(model, dense_copy(model), [MadeSize(8)])
     (given,) = batch.arguments
     assert isinstance(given, Batch)
     assert given.dense_features.shape == (8, NUM_DENSE)
 
 
 def test_attention_is_counted_as_such() -> None:
-    sized = read_operators(Transformer()).at(BatchSize(8, 10, 100))
+    sized = read_operators(Transformer()).at(BatchSize(8, (SequenceSize(10, 100),)))
     kinds = {family_of(each.name) for each in sized.operators}
     assert {OperatorFamily.ATTENTION, OperatorFamily.CONVOLUTION} <= kinds
     assert any(each.direction is Pass.BACKWARD for each in sized.operators)
+
+
+class Pair(Transformer):
+    """Has histories of two kinds, that must have one length if ``stacked``."""
+
+    def __init__(self, *, stacked: bool) -> None:
+        super().__init__()
+        self.stacked = stacked
+
+    def forward(self, sparse: KeyedJaggedTensor) -> torch.Tensor:
+        embedded = self.items(sparse)
+        seen, bought = embedded["seen"].values(), embedded["bought"].values()
+        if self.stacked:
+            return self.scores(torch.stack([seen, bought])).sum()
+        return self.scores(seen).sum() + self.scores(bought[:, :WIDTH]).sum()
+
+
+def test_sequences_have_lengths_of_their_own() -> None:
+    found = read_operators(Pair(stacked=False))
+    assert found.groups == (("seen",), ("bought",))
+    batch = BatchSize(100, (SequenceSize(50, 3000), SequenceSize(2, 150)))
+    products = [each for each in found.at(batch).operators if each.name == "aten::addmm"]
+    assert [each.outputs[0].sizes for each in products] == [(3000, 1), (150, 1)]
+    assert not any("one length" in each for each in found.assumed)
+
+
+def test_sequences_that_must_have_one_length_are_one_group() -> None:
+    found = read_operators(Pair(stacked=True))
+    assert found.groups == (("seen", "bought"),)
+    assert "the sequences of a sample have one length in all features" in found.assumed
 
 
 def test_a_stand_in_gives_what_its_module_gives() -> None:
@@ -332,7 +363,7 @@ def test_a_stand_in_gives_what_its_module_gives() -> None:
     )
     model = Plain(real)
     copy = dense_copy(model)
-    (batch,) = made_batches(model, copy, [BatchSize(8)])
+    (batch,) = made_batches(model, copy, [MadeSize(8)])
     made, expected = copy.module.tables(batch.arguments[1]), real(batch.arguments[1])
     assert isinstance(made, KeyedTensor)
     assert made.keys() == expected.keys()

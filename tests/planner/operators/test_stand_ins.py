@@ -16,7 +16,7 @@ from torchrec.modules.mc_modules import (
 )
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 
-from costmodel.operators.operator_list import BatchSize
+from costmodel.operators.operator_list import SequenceSize
 from planner.operators.stand_ins import dense_copy
 
 ROWS, WIDTH = 50, 8
@@ -50,7 +50,7 @@ def test_pooled_features_that_share_a_table_or_have_two() -> None:
     assert (made.keys(), made.length_per_key()) == (expected.keys(), expected.length_per_key())
     assert made.values().shape == expected.values().shape
     assert made.values().requires_grad
-    assert copy.given.size(0) == BatchSize(3)
+    assert (copy.given.samples, copy.given.sequences) == (3, {})
     assert list(copy.given.outputs) == ["0"]
 
 
@@ -64,7 +64,8 @@ def test_sequences_are_jagged_tensors_of_the_same_lengths() -> None:
         assert each.values().shape == expected[name].values().shape
         assert torch.equal(each.lengths(), expected[name].lengths())
         assert torch.equal(each.offsets(), expected[name].offsets())
-    assert copy.given.size(0) == BatchSize(3, longest=3, ids=5 + 4 + 4)
+    assert copy.given.samples == 3
+    assert copy.given.sequences == {"a": SequenceSize(3, 5), "b": SequenceSize(2, 4)}
 
 
 def test_managed_collisions_give_a_pair() -> None:
