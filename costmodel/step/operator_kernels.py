@@ -6,6 +6,7 @@ from costmodel.domain.dense_operators import rank_operators
 from costmodel.domain.hardware import Gpu
 from costmodel.domain.workload import Workload
 from costmodel.kernels.operators import operator_estimate
+from costmodel.operators.on_cuda import on_cuda
 from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import DenseOperator
 from costmodel.operators.work import moved
@@ -22,6 +23,8 @@ def operator_kernels(workload: Workload, gpu: Gpu) -> DenseStretches:
     after the last operator that gives one.
     """
     listed, precision = rank_operators(workload), workload.dense.precision
+    if not gpu.is_core:
+        listed = on_cuda(listed)
     sizes = [each.num_bytes for each in listed.parameters]
 
     def kernels(operators: Sequence[DenseOperator[int]]) -> list[DenseKernel]:
