@@ -28,6 +28,6 @@ tables:
 FROM_MODEL = """\
 # Read off the TorchRec model of {factory}. What a model does not say is assumed, and matters:
 # pooling_factor (ids per sample) and inputs (how often a batch reads the same rows) of every table;
-# `planner inspect` counts both on recorded ids. `dense` is what was read of the rest: not all of it
-# where it has `most_products`. `planner schema workload` has every field.
+# `planner inspect` counts both on recorded ids. `dense` is what was read of the rest: operators, or
+# layers that are not all of it where it has `most_products`. `planner schema workload` has fields.
 """

@@ -4,11 +4,12 @@ import pytest
 from command_runs import Command
 from needed import needs_torchrec
 
-from planner.files.workload_reading import load_workload
+from planner.files.workload_reading import load_workload, parse_workload
 
 MODEL = """\
 import torch
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 def make():
     tables = [
@@ -18,6 +19,20 @@ def make():
         for i in range(3)
     ]
     return torch.nn.ModuleDict({"sparse": EmbeddingBagCollection(tables=tables, device="meta")})
+
+class Experts(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tables = make()["sparse"]
+        self.experts = torch.nn.ModuleList(torch.nn.Linear(192, 8) for _ in range(3))
+
+    def forward(self, sparse: KeyedJaggedTensor) -> torch.Tensor:
+        print("a word of the model")
+        rows = self.tables(sparse).values()
+        return sum(expert(rows).sum() for expert in self.experts)
+
+def experts():
+    return Experts()
 
 def number():
     return 1
@@ -86,6 +101,25 @@ def test_a_workload_file_is_made_of_a_model(run: Command, model: str, directory:
     workload = load_workload(directory / "mine.yaml")
     assert [table.name for table in workload.tables] == ["t0", "t1", "t2"]
     assert workload.local_batch_size == 64
+
+
+@needs_torchrec
+def test_what_a_model_runs_is_beside_its_workload_file(
+    run: Command, model: str, directory: Path
+) -> None:
+    asked = ("init", "mine.yaml", "--from-torchrec", f"{model}:experts")
+    assert run(*asked).code == 0
+    assert "operators: mine.dense.json}" in (directory / "mine.yaml").read_text()
+    listed = load_workload(directory / "mine.yaml").dense.operators
+    assert listed is not None
+    assert listed.num_parameters == 3 * (192 * 8 + 8)
+    (directory / "mine.yaml").unlink()
+    done = run(*asked)
+    assert (done.code, "mine.dense.json: this file exists" in done.err) == (3, True)
+    assert run(*asked, "--force").code == 0
+    done = run("init", "-", "--from-torchrec", f"{model}:experts")
+    assert parse_workload(done.out, "out").dense.operators == listed
+    assert "a word of the model" not in done.out
 
 
 @needs_torchrec
