@@ -29,7 +29,7 @@ MOST_PARAMETERS = 10**15
 """Parameters of a dense model read off a TorchRec model."""
 MOST_PRODUCTS = 1e18
 """Multiplications of a sample's forward in a dense model read off a TorchRec model."""
-MOST_OPERATORS = 200_000
+MOST_OPERATORS = 20_000
 """Operators, or parameters, of a dense model that was read; the largest known has 3,826."""
 MOST_DIMENSIONS = 16
 """Dimensions of a tensor; torch's kernels take some 25."""

@@ -148,7 +148,7 @@ class TrainedParameters(NamedTuple):
     num_elements: int
     num_tensors: int
     num_bytes: Bytes
-    """Of the parameters; their gradients are as large."""
+    """Bytes of the parameters; their gradients are as large."""
 
 
 @lru_cache(maxsize=16)

@@ -6,7 +6,7 @@ from functools import lru_cache
 from costmodel.base.units import Bytes
 from costmodel.domain.lengths import expected_maximum
 from costmodel.domain.workload import EmbeddingTable, Pooling, Workload
-from costmodel.operators.held_bytes import HeldBytes, held_bytes
+from costmodel.operators.held_bytes import ActivationBytes, held_bytes
 from costmodel.operators.operator_list import BatchSize, OperatorList, SequenceSize, Size
 
 
@@ -54,7 +54,7 @@ def rank_operators(workload: Workload) -> OperatorList[int]:
 
 
 @lru_cache(maxsize=16)
-def operators_held_bytes(workload: Workload) -> HeldBytes:
+def operators_held_bytes(workload: Workload) -> ActivationBytes:
     """Return the bytes that the operators' activations hold."""
     return held_bytes(rank_operators(workload))
 

@@ -7,7 +7,7 @@ from costmodel.operators.operator_list import OperatorList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldBytes:
+class ActivationBytes:
     """Bytes of what operators made, and of embeddings, while others have yet to read it.
 
     Inputs of the model and parameters are not among them.
@@ -23,7 +23,7 @@ class HeldBytes:
     """When all embeddings have their gradients, these included."""
 
 
-def held_bytes(operators: OperatorList[int]) -> HeldBytes:
+def held_bytes(operators: OperatorList[int]) -> ActivationBytes:
     """Return what a list's activations hold.
 
     A tensor is there from the operator that makes it to the last one that reads it, and is as large
@@ -58,7 +58,7 @@ def held_bytes(operators: OperatorList[int]) -> HeldBytes:
         held = (size[each] for each in begin if begin[each] < place <= last[each])
         return sum(held, 0.0)
 
-    return HeldBytes(
+    return ActivationBytes(
         peak=max(while_running, default=0.0),
         at_lookups=after(operators.lookup_place),
         at_loss=after(operators.loss_place),

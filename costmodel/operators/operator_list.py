@@ -71,7 +71,7 @@ class BatchSize(NamedTuple):
 
     samples: int
     sequences: tuple[SequenceSize, ...] = ()
-    """Of each group of features whose embeddings are not pooled."""
+    """Those of each group of features whose embeddings are not pooled."""
 
     @property
     def terms(self) -> tuple[int, ...]:

@@ -62,7 +62,7 @@ class ListWork(NamedTuple):
     backward_flop: float
     moved: Bytes
     kept: Bytes
-    """Of activations, between forward and backward."""
+    """Bytes of activations between forward and backward."""
 
     @property
     def flop(self) -> float:

@@ -1,10 +1,13 @@
 """What a model's forward is called with: batches that a script gives, and cuts of them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from copy import copy
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from inspect import Parameter, signature
 from typing import Any, TypeAlias
 
 import torch
+from torch import nn
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 
 from planner.operators.refusals import refused
@@ -25,21 +28,39 @@ class BatchArguments:
 
     arguments: tuple[Any, ...]
     samples: int
+    keywords: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, batch: GivenBatch) -> "BatchArguments":
-        """Return a batch that was given."""
-        arguments = batch if type(batch) is tuple else (batch,)
-        return cls(arguments, _samples(batch))
+    def of(cls, batch: GivenBatch, *, by_name: bool = False) -> "BatchArguments":
+        """Return a batch that was given; ``by_name``: a dict is forward's keywords."""
+        samples = _samples(batch)
+        if by_name and isinstance(batch, Mapping):
+            return cls((), samples, batch)
+        return cls(batch if type(batch) is tuple else (batch,), samples)
 
     def on(self, device: str) -> "BatchArguments":
         """Return it on a device."""
-        moved = _mapped(self.arguments, lambda each: each.to(device))
-        return BatchArguments(moved, self.samples)
+        return self._mapped(lambda each: each.to(device), self.samples)
 
-    def cut(self, samples: int) -> "BatchArguments":
-        """Return its first samples."""
-        return BatchArguments(_mapped(self.arguments, _Cut(self.samples, samples)), samples)
+    def cut(self, samples: int, *, last: bool = False) -> "BatchArguments":
+        """Return its first samples, or its last."""
+        start = self.samples - samples if last else 0
+        return self._mapped(_Cut(self.samples, start, start + samples), samples)
+
+    def _mapped(self, function: Callable[[Any], Any], samples: int) -> "BatchArguments":
+        return BatchArguments(
+            mapped(self.arguments, function), samples, mapped(self.keywords, function)
+        )
+
+    def run(self, module: nn.Module) -> Any:  # noqa: ANN401 - whatever a model returns
+        """Return what a model returns for it."""
+        return module(*self.arguments, **self.keywords)
+
+
+def takes_keywords(model: nn.Module) -> bool:
+    """Tell whether forward takes its arguments by name only."""
+    kinds = [each.kind for each in signature(model.forward).parameters.values()]
+    return bool(kinds) and set(kinds) <= {Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD}
 
 
 def leaves(value: object) -> Iterator[torch.Tensor]:
@@ -52,23 +73,30 @@ def leaves(value: object) -> Iterator[torch.Tensor]:
             found.append(tensor)
         return each
 
-    _mapped(value, keep)
+    mapped(value, keep)
     yield from found
 
 
-def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - of any form
+def mapped(value: Any, function: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - of any form
     """Return a structure with a function of its tensors, TorchRec's kinds of them among these."""
     if isinstance(value, torch.Tensor | KeyedJaggedTensor | KeyedTensor | JaggedTensor):
         return function(value)
     if isinstance(value, Mapping):
-        return {key: _mapped(each, function) for key, each in value.items()}
+        return {key: mapped(each, function) for key, each in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_mapped(each, function) for each in value))
+        return type(value)(*(mapped(each, function) for each in value))
     if isinstance(value, tuple | list):
-        return type(value)(_mapped(each, function) for each in value)
+        return type(value)(mapped(each, function) for each in value)
     if is_dataclass(value) and not isinstance(value, type):
         own = {each.name: getattr(value, each.name) for each in fields(value) if each.init}
-        return replace(value, **_mapped(own, function))
+        return replace(value, **mapped(own, function))
+    if (
+        not isinstance(value, type | nn.Module)
+        and hasattr(value, "to")
+        and hasattr(value, "__dict__")
+    ):
+        own, value = vars(value), copy(value)  # a class of batches, as training pipelines take
+        vars(value).update(mapped(own, function))
     return value
 
 
@@ -80,7 +108,7 @@ def _samples(batch: GivenBatch) -> int:
         found.append(each)
         return each
 
-    _mapped(batch, keep)
+    mapped(batch, keep)
     keyed = next((each for each in found if isinstance(each, KeyedJaggedTensor)), None)
     if keyed is not None:
         return int(keyed.stride())
@@ -90,13 +118,13 @@ def _samples(batch: GivenBatch) -> int:
 
 
 class _Cut:
-    """Takes the first samples of tensors that have as many rows as a batch has samples."""
+    """Takes samples from ``start`` to ``end`` of tensors of as many rows as a batch has samples."""
 
-    def __init__(self, of: int, samples: int) -> None:
-        self.of, self.samples = of, samples
+    def __init__(self, of: int, start: int, end: int) -> None:
+        self.of, self.start, self.end = of, start, end
 
     def __call__(self, value: Any) -> Any:  # noqa: ANN401 - a tensor or one of TorchRec's
-        """Return the first samples of what has the batch's length, and all else as it is."""
+        """Return the samples of what has the batch's length, and all else as it is."""
         if isinstance(value, KeyedJaggedTensor):
             return self._keyed(value) if value.stride() == self.of else value
         if isinstance(value, KeyedTensor):
@@ -104,7 +132,7 @@ class _Cut:
             return KeyedTensor(value.keys(), value.length_per_key(), values)
         if isinstance(value, JaggedTensor):
             return self._jagged(value)
-        return value[: self.samples] if value.dim() and len(value) == self.of else value
+        return value[self.start : self.end] if value.dim() and len(value) == self.of else value
 
     def _keyed(self, value: KeyedJaggedTensor) -> KeyedJaggedTensor:
         parts = {key: self._jagged(each) for key, each in value.to_dict().items()}
@@ -113,20 +141,24 @@ class _Cut:
     def _jagged(self, value: JaggedTensor) -> JaggedTensor:
         if len(value.lengths()) != self.of:
             return value
-        lengths = value.lengths()[: self.samples]
-        end, weights = int(lengths.sum()), value.weights_or_none()
+        before = int(value.lengths()[: self.start].sum())
+        lengths = value.lengths()[self.start : self.end]
+        rows, weights = slice(before, before + int(lengths.sum())), value.weights_or_none()
         return JaggedTensor(
-            values=value.values()[:end],
+            values=value.values()[rows],
             lengths=lengths,
-            weights=None if weights is None else weights[:end],
+            weights=None if weights is None else weights[rows],
         )
 
 
-def given_batches(batches: Sequence[GivenBatch], number: int = NUM_CUTS) -> list[BatchArguments]:
+def given_batches(
+    batches: Sequence[GivenBatch], number: int = NUM_CUTS, *, by_name: bool = False
+) -> list[BatchArguments]:
     """Return the batches to run a model with; the last one is to check.
 
     They are those given, if they have enough different numbers of samples and few of them, or else
-    so many cuts of the largest: jagged tensors keep what was worked out of them before.
+    so many cuts of the largest, of first and last samples in turns: the longest sequence is not to
+    be in all of them. ``by_name``: dicts are forward's keywords.
 
     Raises
     ------
@@ -134,7 +166,7 @@ def given_batches(batches: Sequence[GivenBatch], number: int = NUM_CUTS) -> list
         There is none, or it has too few samples to see how sizes depend on them.
 
     """
-    given = list(map(BatchArguments.of, batches))
+    given = [BatchArguments.of(each, by_name=by_name) for each in batches]
     if len({each.samples for each in given}) >= LEAST_SIZES and all(
         each.samples <= MOST_SAMPLES for each in given
     ):
@@ -149,7 +181,7 @@ def given_batches(batches: Sequence[GivenBatch], number: int = NUM_CUTS) -> list
             "the sample batches have too few samples to see how sizes depend on them",
             "give one of 16 or more, or several of different numbers of samples",
         )
-    return [largest.cut(each) for each in counts]
+    return [largest.cut(each, last=bool(turn % 2)) for turn, each in enumerate(counts)]
 
 
 def _shares(number: int) -> Iterator[float]:

@@ -1,6 +1,6 @@
 """Several runs of a model as one list, whose sizes hold for any batch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePath
@@ -70,7 +70,7 @@ def combined(
         ),
         recorded=max(sizes.runs),
         groups=groups,
-        assumed=tuple(assumed),
+        assumed=(*assumed, *sizes.not_told_apart(groups)),
         unexplained=sizes.named(),
     )
 
@@ -193,6 +193,16 @@ class Sizes:
             if np.linalg.matrix_rank(self._terms[:, [*kept, each]]) > len(kept):
                 kept.append(each)
         return kept
+
+    def not_told_apart(self, groups: Sequence[Sequence[str]]) -> Iterator[str]:
+        """Yield the groups of sequences whose longest one is as long in all runs."""
+        for number, group in enumerate(groups):
+            if not {2 + 3 * number, 3 + 3 * number} <= set(self._kept):
+                longest = self.runs[-1].sequences[number].longest
+                yield (
+                    f"the longest sequence of {', '.join(group)} has {longest} ids, as in all "
+                    "batches given"
+                )
 
     def solved(self, values: Sequence[int]) -> Size:
         """Return the combination of terms that comes closest to a size in all runs but the last."""

@@ -240,7 +240,7 @@ def _dense_width(copy: DenseCopy, batch: BatchArguments) -> int:
     batch = batch.on("meta") if copy.on_meta else batch
     try:
         with Recorder(), torch.no_grad(), torch.random.fork_rng(devices=[]):
-            copy.module(*batch.arguments)
+            batch.run(copy.module)
     except _WidthFound as found:
         return found.width
     except ReadingError:

@@ -1,14 +1,22 @@
 """A model's dense part as a list of operators, read from a few small runs on a CPU."""
 
 import logging
+import random
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from costmodel.operators.operator_list import OperatorList, Size
-from planner.operators.batches import BatchArguments, GivenBatch, given_batches
+from planner.operators.batches import (
+    BatchArguments,
+    GivenBatch,
+    given_batches,
+    takes_keywords,
+)
 from planner.operators.combining import combined, grouped
 from planner.operators.made_batches import (
     MOST_APART,
@@ -20,7 +28,6 @@ from planner.operators.recording import Recording, record
 from planner.operators.refusals import ReadingError, refused
 from planner.operators.stand_ins import DenseCopy, dense_copy
 
-_FEW = "the batches given are too few to tell the lengths of all sequences apart"
 _ALIKE = "the sequences of a sample have one length in all features"
 
 
@@ -53,7 +60,19 @@ def read_operators(
         It cannot be run, or what it runs depends on the data.
 
     """
-    copy = dense_copy(model, tables)
+    with quiet():
+        return _read(model, batches, tables, autocast, name)
+
+
+def _read(
+    model: nn.Module,
+    batches: Sequence[GivenBatch] | None,
+    tables: Collection[str],
+    autocast: torch.dtype | None,
+    name: str,
+) -> OperatorList[Size]:
+    """Return what a model runs, as ``read_operators`` does."""
+    copy, by_name = dense_copy(model, tables), takes_keywords(model)
 
     def recorded(runs: Sequence[BatchArguments]) -> list[Recording]:
         return [record(copy, each, autocast) for each in runs]
@@ -65,31 +84,54 @@ def read_operators(
         except ValueError as error:
             raise refused(str(error)) from error
 
-    with _quiet():
-        if batches is not None:
-            runs = recorded(given_batches(batches))
-            needed = 3 + 3 * len(grouped(runs))  # terms, and a run to check
-            if needed > len(runs):
-                runs = recorded(given_batches(batches, needed))
-            return read(runs, *([_FEW] if needed > len(runs) else []))
-        number, apart = num_sequences(model), None
-        if 1 < number <= MOST_APART:
-            with suppress(ReadingError):  # it may take sequences of one length only
-                apart = read(recorded(made_batches(model, copy, sizes_apart(number))))
-        if apart is not None and not apart.unexplained:
-            return apart
-        return read(recorded(made_batches(model, copy)), *([_ALIKE] if number > 1 else []))
+    if batches is not None:
+        runs = recorded(given_batches(batches, by_name=by_name))
+        needed = 3 + 3 * len(grouped(runs))  # terms, and a run to check
+        if needed > len(runs):
+            runs = recorded(given_batches(batches, needed, by_name=by_name))
+        return read(runs)
+    number, apart = num_sequences(model), None
+    if 1 < number <= MOST_APART:
+        with suppress(ReadingError):  # it may take sequences of one length only
+            apart = read(recorded(made_batches(model, copy, sizes_apart(number))))
+    if apart is not None and not apart.unexplained:
+        return apart
+    return read(recorded(made_batches(model, copy)), *([_ALIKE] if number > 1 else []))
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Leave out torch's warning to those who trace by its FX, which TorchRec's tensors set off."""
+def quiet() -> Iterator[None]:
+    """Keep random numbers as they were, and torch from warning those who trace by its FX.
+
+    TorchRec's tensors set that warning off. An autocast for CUDA is one for the CPU meanwhile.
+    """
     logger = logging.getLogger("torch.fx._symbolic_trace")
     before, logger.disabled = logger.disabled, True
+    drawn, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global one
+    try:
+        with torch.random.fork_rng(devices=[]), _autocast_on_cpu():
+            yield
+    finally:
+        logger.disabled = before
+        random.setstate(drawn)
+        np.random.set_state(of_numpy)  # noqa: NPY002 - as above
+
+
+@contextmanager
+def _autocast_on_cpu() -> Iterator[None]:
+    """Have ``torch.autocast("cuda")`` cast on the CPU, where torch would turn it off."""
+    begin = torch.autocast.__init__
+
+    def on_cpu(self: Any, device_type: str, dtype: Any = None, *rest: Any, **more: Any) -> None:  # noqa: ANN401
+        if device_type == "cuda":
+            device_type, dtype = "cpu", dtype or torch.get_autocast_dtype("cuda")
+        begin(self, device_type, dtype, *rest, **more)
+
+    torch.autocast.__init__ = on_cpu
     try:
         yield
     finally:
-        logger.disabled = before
+        torch.autocast.__init__ = begin
 
 
 def _assumed(

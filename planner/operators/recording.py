@@ -115,6 +115,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types h
         self.storages = _StorageNumbers()
         self.embedding_of: dict[int, str] = {}
         """What stand-in gave a memory, by its number."""
+        self.originals: frozenset[int] = frozenset()
+        """Memory of the model that a copy runs in place of (``_memory``)."""
         self.called: str = ""
         """The operator that was called last, and from where."""
 
@@ -133,7 +135,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types h
         self.called = f"`{name}`" + (f" ({line})" if line else "")
         if name.startswith(_COMMUNICATES):
             raise refused(f"it communicates between ranks by {self.called}")
-        inputs = [self._tensor(each, given=True) for each in _tensors((args, kwargs))]
+        tensors = list(_tensors((args, kwargs)))
+        if self.originals and any(_memory(each) in self.originals for each in tensors):
+            raise refused(
+                f"{self.called} reads a parameter of the model itself, not of its copy",
+                "a lambda, a bound method or a compiled one that is kept as an attribute does",
+            )
+        inputs = [self._tensor(each, given=True) for each in tensors]
         result = operator(*args, **kwargs)
         outputs = [self._tensor(each) for each in _tensors(result)]
         if not self._launches(operator, name, inputs, outputs):
@@ -206,6 +214,11 @@ def _tensors(values: object) -> Iterator[torch.Tensor]:
             yield each
 
 
+def _memory(tensor: torch.Tensor) -> int:
+    """Return what tells memory of tensors apart, on the meta device too."""
+    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 - as above
+
+
 def _line() -> str:
     """Return the innermost line that is neither torch's nor of this package."""
     frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - as inspect, without reading files
@@ -264,6 +277,7 @@ def record(
 
     """
     module, given, recorder = copy.module, copy.given, Recorder()
+    recorder.originals = copy.originals
     batch = batch.on("meta") if copy.on_meta else batch
     marks = _Marks(recorder)
     given.clear()
@@ -274,7 +288,7 @@ def record(
         try:
             with recorder:
                 with torch.autocast("cpu", dtype=autocast, enabled=autocast is not None):
-                    result = module(*batch.arguments)
+                    result = batch.run(module)
                 loss, made_loss = _loss(result)
                 recorder.direction = Pass.BACKWARD
                 loss.backward()
@@ -292,8 +306,10 @@ def record(
 def _loss(result: object) -> tuple[torch.Tensor, bool]:
     """Return the loss, and whether it is made up.
 
-    The first scalar that a model returns, or else the sum of all that it returns.
+    What a model returns as `loss`, or the first scalar, or else the sum of all that it returns.
     """
+    if isinstance(result, Mapping) and isinstance(result.get("loss"), torch.Tensor):
+        result = result["loss"]
     found = [each for each in leaves(result) if each.requires_grad]
     if not found:
         raise refused("its forward returns nothing that has a gradient")

@@ -166,6 +166,8 @@ class DenseCopy:
     """Parameters that were on the meta device, and are random numbers now."""
     on_meta: bool
     """Whether it has too many parameters for memory, and runs without data."""
+    originals: frozenset[int]
+    """Memory of the model's own parameters, which the copy must not read."""
 
 
 def dense_copy(model: nn.Module, tables: Collection[str] = ()) -> DenseCopy:
@@ -205,9 +207,10 @@ def dense_copy(model: nn.Module, tables: Collection[str] = ()) -> DenseCopy:
     except Exception as error:  # whatever it is, the model's own way to be copied raised it
         raise refused(f"it cannot be copied: {error}") from error
     if on_meta:
-        return DenseCopy(copied.to("meta"), given, elements, 0, on_meta)
+        return DenseCopy(copied.to("meta"), given, elements, 0, on_meta, frozenset())
     materialized = _materialize(copied)
-    return DenseCopy(copied.to("cpu"), given, elements, materialized, on_meta)
+    originals = frozenset(each.untyped_storage()._cdata for each in dense)  # noqa: SLF001
+    return DenseCopy(copied.to("cpu"), given, elements, materialized, on_meta, originals)
 
 
 def _stand_ins(

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from dense_operators import listed_step
 
-from costmodel.operators.held_bytes import HeldBytes, held_bytes
+from costmodel.operators.held_bytes import ActivationBytes, held_bytes
 from costmodel.operators.operator_list import BatchSize, OperatorList, Pass
 
 ROW = 8 * 4
@@ -26,7 +26,7 @@ def test_held_bytes_by_hand() -> None:
     # at the sum: the layer's output, the embeddings and what is made of them
     # before the lookup the output; at the loss itself, that the backward's first operator reads
     # at the exchange the sum's gradient, read later, and the embeddings'
-    assert held_bytes(SIZED) == HeldBytes(
+    assert held_bytes(SIZED) == ActivationBytes(
         peak=3 * 10 * ROW, at_lookups=10 * ROW, at_loss=4, at_exchange=2 * 10 * ROW
     )
 
