@@ -56,6 +56,11 @@ def operator_estimate(operator: DenseOperator[int], precision: DataType, gpu: Gp
         estimates = [products_estimate(each, data_type, gpu) for each in products]
         longest = max(estimates, key=lambda each: each.seconds)
         return replace(longest, seconds=sum(each.seconds for each in estimates))
+    return bytes_estimate(operator, gpu)
+
+
+def bytes_estimate(operator: DenseOperator[int], gpu: Gpu) -> Estimate:
+    """Predict an operator's kernel by the bytes that it moves."""
     time = concat_time if operator.name in {"aten::cat", "aten::stack"} else pointwise_time
     seconds = time(sum(moved(operator)), gpu)
     return Estimate(seconds=seconds, bound_by=Bound.HBM_BANDWIDTH, source=Source.ROOFLINE)

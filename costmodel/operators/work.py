@@ -18,7 +18,6 @@ from costmodel.operators.operator_list import (
     OperatorList,
     OperatorTensor,
     Pass,
-    S,
 )
 from costmodel.operators.products import products_of
 
@@ -43,12 +42,17 @@ def moved(operator: DenseOperator[int]) -> Moved:
         return Moved(0.0, written)
     if family is OperatorFamily.GATHER:
         return Moved(min(_bytes(*inputs[:1]), written) + _bytes(*inputs[1:]), written)
-    if family is OperatorFamily.SCATTER:
+    if family is OperatorFamily.SCATTER and operator.name.endswith("_"):
         changed = min(_bytes(*inputs[:1]), _bytes(*inputs[-1:]))
         return Moved(changed + _bytes(*inputs[1:]), changed)
     if operator.name == "aten::copy_":
         return Moved(_bytes(*inputs[1:]), written)
-    return Moved(_bytes(*{(each.storage, each.sizes): each for each in inputs}.values()), written)
+    read = _bytes(*{(each.storage, each.sizes): each for each in inputs}.values())
+    if family is OperatorFamily.LOSS:
+        read -= max((each.num_bytes for each in inputs), default=0.0)
+    if family is OperatorFamily.OPTIMIZER:
+        written = read
+    return Moved(read, written)
 
 
 def _bytes(*tensors: OperatorTensor[int]) -> Bytes:
@@ -81,34 +85,3 @@ def work_of(operators: OperatorList[int]) -> ListWork:
         moved=sum(sum(moved(each)) for each in operators.operators),
         kept=held_bytes(operators).at_loss,
     )
-
-
-class _Form(NamedTuple):
-    """What an operator must have for its FLOP to be counted."""
-
-    least_inputs: int
-    dimensions: int
-    """Each of them has at least so many."""
-
-
-_FORMS = {
-    OperatorFamily.PRODUCT: _Form(2, 2),
-    OperatorFamily.ATTENTION: _Form(3, 4),
-    OperatorFamily.CONVOLUTION: _Form(2, 3),
-}
-
-
-def check_form(operator: DenseOperator[S]) -> None:
-    """Raise ValueError unless an operator has the inputs that its name asks for."""
-    family = family_of(operator.name)
-    if family not in _FORMS:
-        return
-    form, backward = _FORMS[family], operator.name.endswith("_backward")
-    inputs = operator.inputs[-2:] if family is OperatorFamily.PRODUCT else operator.inputs
-    inputs = inputs[: form.least_inputs + backward]
-    few = len(inputs) < form.least_inputs + backward or not operator.outputs
-    if few or any(len(each.sizes) < form.dimensions for each in inputs):
-        raise ValueError(
-            f"`{operator.name}` needs an output and {form.least_inputs + backward} inputs of "
-            f"{form.dimensions} dimensions"
-        )

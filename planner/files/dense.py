@@ -15,7 +15,7 @@ from costmodel.operators.operator_list import (
     SequenceTerms,
     Size,
 )
-from costmodel.operators.work import check_form
+from costmodel.operators.products import check_form
 from planner.files.disk import read_text, source_name, write_text
 from planner.files.json_text import dump_json
 from planner.files.kinds import FileKind, check_kind

@@ -8,9 +8,9 @@ from costmodel.operators.operator_list import (
     OperatorList,
     Pass,
 )
+from costmodel.operators.products import check_form
 from costmodel.operators.work import (
     Moved,
-    check_form,
     flop,
     moved,
     work_of,
@@ -25,6 +25,8 @@ QUERY, KEY, VALUE, RESULT = (2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 4), (2, 3, 5, 
         (operator("mm", [(4, 5), (5, 6)], (4, 6)), 2 * 4 * 5 * 6),
         (operator("addmm", [(6,), (4, 5), (5, 6)], (4, 6)), 2 * 4 * 5 * 6),
         (operator("bmm", [(3, 4, 5), (3, 5, 6)], (3, 4, 6)), 2 * 3 * 4 * 5 * 6),
+        (operator("addmv", [(4,), (4, 5), (5,)], (4,)), 2 * 4 * 5),
+        (operator("dot", [(5,), (5,)], ()), 2 * 5),
         (operator("_scaled_mm", [(4, 5), (5, 6), (), ()], (4, 6)), 2 * 4 * 5 * 6),
         # 2 x 3 heads, 5 queries, 7 keys, widths 8 and 4
         (
@@ -84,8 +86,29 @@ def test_a_tensor_given_twice_is_read_once() -> None:
     assert moved(squared).read == 80
 
 
-def test_what_is_not_known_is_elementwise() -> None:
-    assert family_of("mine::fused") is OperatorFamily.ELEMENTWISE
+def test_a_loss_that_picks_does_not_read_all_that_it_picks_from() -> None:
+    # 7 labels of 8 bytes for 7 rows of a thousand logits
+    logits, labels = tensor((7, 1000), 0), tensor((7,), 1, "int64")
+    picked = DenseOperator(
+        name="aten::nll_loss_forward", direction=Pass.FORWARD, inputs=(logits, labels),
+        outputs=(tensor((), 2),),
+    )  # fmt: skip
+    assert moved(picked) == Moved(56, 4)
+
+
+def test_an_optimizer_changes_what_it_reads() -> None:
+    assert moved(operator("_fused_adam_", [(4, 5)] * 4)) == Moved(320, 320)
+
+
+def test_in_place_and_of_lists_operators_are_what_the_plain_ones_are() -> None:
+    for name in ("mul", "mul_", "_foreach_mul", "_foreach_mul_"):
+        assert family_of(f"aten::{name}") is OperatorFamily.ELEMENTWISE
+    assert family_of("aten::_foreach_zero_") is OperatorFamily.FILL
+    assert family_of("aten::zero_") is OperatorFamily.FILL
+
+
+def test_what_is_not_known_is_no_family_s() -> None:
+    assert family_of("mine::fused") is OperatorFamily.OTHER
 
 
 def listed(*operators: DenseOperator[int]) -> OperatorList[int]:
@@ -126,6 +149,8 @@ def test_a_list_is_the_sum_of_its_operators() -> None:
         operator("_scaled_dot_product_flash_attention", [QUERY, KEY], RESULT),
         operator("_scaled_dot_product_flash_attention_backward", [QUERY, KEY, VALUE], QUERY),
         operator("convolution_backward", [(2, 3, 9), (4, 3, 5)], (4, 3, 5)),
+        operator("convolution", [(2, 3, 9), (4, 3, 5)], ()),
+        operator("mv", [(4, 5), ()], (4,)),
     ],
 )
 def test_a_product_without_its_factors_is_refused(given: DenseOperator[int]) -> None:
@@ -135,3 +160,4 @@ def test_a_product_without_its_factors_is_refused(given: DenseOperator[int]) -> 
 
 def test_other_operators_may_have_any_form() -> None:
     check_form(operator("mine", []))
+    check_form(operator("_scaled_mm", [(4, 5), (5, 6), (), ()], (4, 6)))

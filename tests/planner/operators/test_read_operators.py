@@ -1,6 +1,7 @@
 """Models read from small runs, beside what torch counts in another, larger one."""
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
 from bench.dense_reading.models import TORCHREC
-from bench.dense_reading.reading import ATTENTION
+from bench.dense_reading.reading import ATTENTION, EXAMPLES
 from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import BatchSize, Pass, SequenceSize
 from costmodel.operators.work import work_of
@@ -369,3 +370,10 @@ def test_a_stand_in_gives_what_its_module_gives() -> None:
     assert made.keys() == expected.keys()
     assert made.length_per_key() == expected.length_per_key()
     assert made.values().shape == expected.values().shape
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_what_an_example_runs_is_known(name: str) -> None:
+    found = read_operators(import_module(f"examples.models.{name}").make_model())
+    names = {each.name for each in found.operators}
+    assert not [each for each in names if family_of(each) is OperatorFamily.OTHER]
