@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from costmodel.base.units import Seconds
-from planner.traces.kineto_events import EventReader, Scope
+from planner.traces.kineto_events import EventReader
 from planner.traces.trace_files import Document, numbered_rank
 
 _STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
@@ -17,7 +17,8 @@ def measured_steps(
     """Return the median measured step of every rank that has a profiler trace, in seconds.
 
     A trace belongs to the rank that it gives, that runs in the same process, or that its name gives
-    (``numbered_rank``). Without marks of steps, all that was recorded is one step.
+    (``numbered_rank``). Without marks of steps, all that was recorded is one step, until the last
+    kernel ends.
     """
     steps: dict[int, Seconds] = {}
     ranks = {pid: rank for rank, pid in pids.items() if pid is not None}
@@ -29,7 +30,7 @@ def measured_steps(
         for event in events:
             reader.event(event)
         rank = _rank(name, document, ranks)
-        seconds = _step_time(reader.scopes)
+        seconds = _step_time(reader)
         if rank in pids and seconds is not None:
             steps[rank] = seconds
     return steps
@@ -48,11 +49,12 @@ def _rank(name: str, document: Document, ranks: Mapping[int, int]) -> int:
     return known[0] if known else -1 if number is None else number
 
 
-def _step_time(scopes: Sequence[Scope]) -> Seconds | None:
-    marked = [s.end - s.start for s in scopes if _STEP.match(s.name) and s.end > s.start]
+def _step_time(reader: EventReader) -> Seconds | None:
+    marked = [s.end - s.start for s in reader.scopes if _STEP.match(s.name) and s.end > s.start]
     if marked:
         return median(marked)
-    whole = [scope for scope in scopes if not scope.annotation]
-    if not whole:
+    operators = [scope for scope in reader.scopes if not scope.annotation]
+    if not operators:
         return None
-    return max(s.end for s in whole) - min(s.start for s in whole)
+    ends = [*(each.end for each in operators), *(each.end for each in reader.activities)]
+    return max(ends) - min(each.start for each in operators)

@@ -7,9 +7,12 @@ from planner.traces.predict.measured import measured_steps
 
 def kineto(*events: tuple[str, str, float, float], rank: int | None = None) -> dict[str, Any]:
     made = [
-        {"ph": "X", "cat": kind, "name": name, "pid": 50, "tid": 50, "ts": ts, "dur": dur}
+        {
+            "ph": "X", "cat": kind, "name": name, "pid": 50, "tid": 50, "ts": ts, "dur": dur,
+            "args": {"stream": 7},
+        }
         for kind, name, ts, dur in events
-    ]
+    ]  # fmt: skip
     info = {} if rank is None else {"distributedInfo": {"rank": rank}}
     return {"traceEvents": made, **info}
 
@@ -25,6 +28,11 @@ def test_without_marks_takes_all_that_was_recorded() -> None:
     ops = [("cpu_op", "aten::mm", 5, 10), ("cpu_op", "aten::relu", 40, 5)]
     assert measured_steps([("a.json", kineto(*ops))], {0: 50}) == {0: pytest.approx(40e-6)}
     assert measured_steps([("r2.json", kineto(*ops))], {2: None}) == {2: pytest.approx(40e-6)}
+
+
+def test_a_step_lasts_until_its_last_kernel_ends() -> None:
+    events = [("cpu_op", "aten::mm", 5, 10), ("kernel", "gemm", 20, 70)]
+    assert measured_steps([("a.json", kineto(*events))], {0: 50}) == {0: pytest.approx(85e-6)}
 
 
 def test_other_files_measure_nothing() -> None:
