@@ -11,12 +11,15 @@ of the step, as long as no core waits: the work is the same.
 from collections.abc import Sequence
 
 from bench.nlp.cpu_model import CpuHost, CpuModel, CpuProfile
+from bench.nlp.kernel_calls import KernelCall, kernel_calls
 from costmodel.base.errors import InputError, Problem
 from costmodel.base.units import US, Bytes, Seconds
-from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Source
+from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Estimate, Source
+from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.step.graph import Node, NodeKind, Stage
-from planner.traces.predict.timed_graph import Item, Nodes, TargetMachine, Timed, Timer
-from planner.traces.predict.walk import HostCounts, TracedWork, TracedWorkKind
+from planner.traces.predict.kernel_models import Timed
+from planner.traces.predict.timed_graph import Item, Nodes, TargetMachine
+from planner.traces.predict.walk import HostCounts, RankWork, TracedWork, TracedWorkKind
 
 CORE = "main"
 COLLECTIVES = "collectives"
@@ -29,11 +32,29 @@ _UNKNOWN_BANDWIDTH = 1e10
 
 def cpu_machine(profile: CpuProfile) -> TargetMachine:
     """Return the machine that a CPU profile describes."""
+    model = CpuModel(profile)
+
+    def timer(work: RankWork) -> list[Timed | None]:
+        calls = kernel_calls(work.items)
+        return [None if each is None else timed(each, model) for each in calls]
+
     return TargetMachine(
-        timer=Timer(CpuModel(profile), _UNKNOWN_FLOOR, _UNKNOWN_BANDWIDTH),
+        timer=timer,
         writer=lambda rank, nodes: CpuRank(profile, rank, nodes),
         on_cpu=True,
     )
+
+
+def timed(call: KernelCall, model: CpuModel) -> Timed:
+    """Return a kernel with its time; one that was not measured by its bytes."""
+    estimate, family = model.kernel(call), family_of(call.operator.partition("/")[0])
+    if estimate is None:
+        seconds = _UNKNOWN_FLOOR + call.num_bytes / _UNKNOWN_BANDWIDTH
+        bound, family = Bound.BYTES_OF_TENSORS, OperatorFamily.OTHER
+        estimate = Estimate(
+            seconds=seconds, bound_by=bound, source=Source.ROOFLINE, extrapolated=True
+        )
+    return Timed(name=call.operator, family=family, num_bytes=call.num_bytes, estimate=estimate)
 
 
 def machine_of(profile: CpuProfile, num_ranks: int, source: str) -> TargetMachine:
@@ -99,7 +120,7 @@ class CpuRank:
         self._latest = self._nodes.add(
             Node(
                 work.name, NodeKind.KERNEL, work.stage, self._rank, CORE, estimate.seconds,
-                step=step, num_bytes=kernel.call.num_bytes, basis=estimate.basis,
+                step=step, num_bytes=kernel.num_bytes, basis=estimate.basis,
             )
         )  # fmt: skip
 

@@ -10,9 +10,9 @@ from math import exp, log
 
 import numpy as np
 
+from bench.nlp.kernel_calls import KernelCall
 from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import Bound, Estimate, Source
-from planner.traces.predict.calls import KernelCall, OpFamily
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +191,7 @@ class CpuModel:
 
     def kernel(self, call: KernelCall) -> Estimate | None:
         """Return the time of a kernel; None of operators that were not measured."""
-        if call.family is OpFamily.GEMM:
+        if call.product is not None:
             return self._product(call)
         name = call.operator
         times = self.profile.operators.get(name) or self.profile.operators.get(_other_form(name))

@@ -13,8 +13,9 @@ from bench.nlp.cpu_model import (
     MatrixTimes,
     OperatorTimes,
 )
+from bench.nlp.kernel_calls import KernelCall
 from costmodel.domain.hardware import Source
-from planner.traces.predict.calls import KernelCall, OpFamily, Product
+from costmodel.operators.products import Product
 
 CURVE = OperatorTimes(
     elements=(100, 10_000), seconds=(1e-6, 1e-4), far_seconds=(2e-6, 3e-4), run_time=1e-9
@@ -27,11 +28,9 @@ HOST = CpuHost(
 def call(name: str, *, reuse: tuple[tuple[float, float], ...] = ()) -> KernelCall:
     return KernelCall(
         operator=name,
-        family=OpFamily.ELEMENTWISE,
         num_elements=100,
         num_runs=1,
         num_bytes=800,
-        element_type="float",
         read_bytes=sum(size for size, _ in reuse),
         reuse=reuse,
     )
@@ -84,11 +83,9 @@ def test_products_by_hand() -> None:
     product = Product(count=2, m=10, n=10, k=10)
     made = KernelCall(
         operator="aten::bmm",
-        family=OpFamily.GEMM,
         num_elements=600,
         num_runs=1,
         num_bytes=2400,
-        element_type="float",
         product=product,
     )
     # 1 us a call, 0.2 us for two products, 4,000 FLOP at 100 GFLOP/s, 2,400 bytes at 10 GB/s

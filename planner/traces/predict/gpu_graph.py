@@ -15,18 +15,22 @@ from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Basis, Device, HardwareProfile, Source
 from costmodel.kernels.collectives import RankGroup, collective_estimate
 from costmodel.step.graph import Node, NodeKind, Stage
-from planner.traces.predict.kernel_models import GpuModel
-from planner.traces.predict.timed_graph import Item, Nodes, TargetMachine, Timed, Timer
-from planner.traces.predict.walk import HostCounts, TracedWork, TracedWorkKind
+from planner.traces.predict.kernel_models import Timed, timed
+from planner.traces.predict.timed_graph import Item, Nodes, TargetMachine
+from planner.traces.predict.walk import HostCounts, RankWork, TracedWork, TracedWorkKind
 
 HOST, COMPUTE, COLLECTIVES = "main", "compute", "collectives"
 
 
 def gpu_machine(hardware: HardwareProfile, group: RankGroup) -> TargetMachine:
     """Return the machine that a hardware profile describes."""
-    gpu = hardware.gpu
+
+    def timer(work: RankWork) -> list[Timed | None]:
+        found = (item.operator for item in work.items)
+        return [None if each is None else timed(each, hardware.gpu) for each in found]
+
     return TargetMachine(
-        timer=Timer(GpuModel(hardware), gpu.kernel_latency, gpu.memory_bandwidth),
+        timer=timer,
         writer=lambda rank, nodes: GpuRank(hardware, group, rank, nodes),
         on_cpu=hardware.device is Device.CPU,
     )
@@ -83,7 +87,7 @@ class GpuRank:
                 work.name, NodeKind.KERNEL, work.stage, self._rank, self._compute, estimate.seconds,
                 after=self._awaited, launched_by=self._host,
                 launch_delay=self._hardware.host.launch_latency, step=step,
-                num_bytes=kernel.call.num_bytes, basis=estimate.basis,
+                num_bytes=kernel.num_bytes, basis=estimate.basis,
             )
         )  # fmt: skip
         self._awaited = ()

@@ -1,72 +1,72 @@
-"""Kernel times for predictions, and the models of a GPU's kernels."""
+"""Times of a trace's kernels, by the models that time operators of a plan's dense part."""
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from dataclasses import dataclass, replace
 
-from costmodel.base.units import Seconds
-from costmodel.domain.hardware import Bound, Estimate, Gpu, HardwareProfile, Source
+from costmodel.base.units import Bytes
+from costmodel.domain.hardware import Bound, Estimate, Gpu
 from costmodel.domain.workload import DataType
-from costmodel.kernels.operators import products_estimate
-from costmodel.kernels.pointwise import concat_time, pointwise_time
-from planner.traces.predict.calls import KernelCall, OpFamily
+from costmodel.kernels.operators import bytes_estimate, operator_estimate
+from costmodel.operators.operator_families import OperatorFamily, family_of
+from costmodel.operators.operator_list import DenseOperator, ElementType
+from costmodel.operators.products import check_form, factors
+from costmodel.operators.work import moved
 
-_TYPES: Mapping[str, DataType] = {
-    "float": DataType.FP32,
-    "c10::Half": DataType.FP16,
-    "c10::BFloat16": DataType.BF16,
-}
-"""Our data type by PyTorch's name in execution traces."""
+_MULTIPLIED = {ElementType.FLOAT32, ElementType.FLOAT16, ElementType.BFLOAT16}
 
 
-class KernelModel(Protocol):
-    """Returns times of kernels."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """A kernel with its predicted time."""
 
-    def kernel(self, call: KernelCall) -> Estimate | None:
-        """Return the time of a kernel; None if this model does not know the operator."""
+    name: str
+    family: OperatorFamily
+    """``OTHER`` if no model knows the kernel: its time is estimated from bytes."""
+    num_bytes: Bytes
+    estimate: Estimate
 
-
-class GpuModel:
-    """Times of a GPU's kernels: matrix products by their model, others by the bytes they stream."""
-
-    def __init__(self, hardware: HardwareProfile) -> None:
-        self.gpu = hardware.gpu
-
-    def kernel(self, call: KernelCall) -> Estimate | None:
-        """Return the time of a kernel; None for families without a model."""
-        return _BY_FAMILY.get(call.family, _streamed)(call, self.gpu)
+    @property
+    def known(self) -> bool:
+        """Whether a model knows the operator."""
+        return self.family is not OperatorFamily.OTHER
 
 
-def _products(call: KernelCall, gpu: Gpu) -> Estimate | None:
-    """Return the time of a call's product; None: it has none that the GPU has constants for."""
-    data_type = _TYPES.get(call.element_type)
-    if call.product is None or data_type is None or not gpu.gemm:
-        return None
-    return products_estimate(call.product, data_type, gpu)
+def timed(operator: DenseOperator[int], gpu: Gpu) -> Timed:
+    """Return an operator with the time of its kernel."""
+    family = _known_family(operator, gpu)
+    if family is OperatorFamily.OTHER:
+        by_bytes = bytes_estimate(operator, gpu)
+        estimate = replace(by_bytes, bound_by=Bound.BYTES_OF_TENSORS, extrapolated=True)
+    else:
+        estimate = operator_estimate(operator, _precision(family, gpu), gpu)
+    return Timed(
+        name=operator.name, family=family, num_bytes=sum(moved(operator)), estimate=estimate
+    )
 
 
-def _streamed(call: KernelCall, gpu: Gpu) -> Estimate | None:
-    return _bandwidth(pointwise_time(call.num_bytes, gpu), gpu)
+def _known_family(operator: DenseOperator[int], gpu: Gpu) -> OperatorFamily:
+    """Return an operator's family; ``OTHER`` too where it multiplies what no model multiplies."""
+    family = family_of(operator.name)
+    if family not in {
+        OperatorFamily.PRODUCT, OperatorFamily.ATTENTION, OperatorFamily.CONVOLUTION
+    }:  # fmt: skip
+        return family
+    try:
+        check_form(operator)
+    except ValueError:
+        return OperatorFamily.OTHER
+    multiplied = {each.data_type for each in factors(operator)} <= _MULTIPLIED
+    return family if multiplied and gpu.gemm else OperatorFamily.OTHER
 
 
-def _copied(call: KernelCall, gpu: Gpu) -> Estimate | None:
-    time = concat_time if call.operator.startswith("aten::cat") else pointwise_time
-    return _bandwidth(time(call.num_bytes, gpu), gpu)
+def _precision(family: OperatorFamily, gpu: Gpu) -> DataType:
+    """Return the arithmetic of products of FP32: TF32 in convolutions of GPUs that have it.
 
+    References
+    ----------
+    torch 2.13, backends: ``cudnn.allow_tf32`` is true until a script changes it, ``allow_tf32`` of
+    matrix products false.
 
-def _unknown(call: KernelCall, gpu: Gpu) -> Estimate | None:
-    del call, gpu
-    return None
-
-
-def _bandwidth(seconds: Seconds, gpu: Gpu) -> Estimate:
-    """Return so many seconds as an estimate, bound by memory or by the kernel's latency."""
-    launch_bound = seconds < 2 * gpu.kernel_latency
-    bound = Bound.KERNEL_LATENCY if launch_bound else Bound.MEMORY_BANDWIDTH
-    return Estimate(seconds=seconds, bound_by=bound, source=Source.ROOFLINE)
-
-
-_BY_FAMILY: Mapping[OpFamily, Callable[[KernelCall, Gpu], Estimate | None]] = {
-    OpFamily.GEMM: _products,
-    OpFamily.COPY: _copied,
-    OpFamily.UNKNOWN: _unknown,
-}
+    """
+    if family is OperatorFamily.CONVOLUTION and DataType.TF32 in gpu.gemm:
+        return DataType.TF32
+    return DataType.FP32

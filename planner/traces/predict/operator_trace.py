@@ -16,6 +16,7 @@ from math import prod
 from typing import Any
 
 from costmodel.base.errors import InputError, Problem
+from costmodel.base.limits import MOST_ELEMENTS
 from costmodel.base.units import Bytes
 from planner.traces.trace_files import Document, numbered_rank
 
@@ -41,6 +42,8 @@ class Tensor:
     device: str
     storage: int | None = None
     """Number of the memory that it lies in."""
+    offset: int = 0
+    """Where in it the tensor begins."""
 
     @property
     def num_elements(self) -> int:
@@ -215,7 +218,7 @@ def _argument_tensors(value: Any, shape: Any, kind: str, stride: Any) -> Iterato
             item_stride = strides[index] if index < len(strides) else None
             item_kind = inner[min(index, len(inner) - 1)]
             yield from _argument_tensors(item, size, item_kind, item_stride)
-    elif len(value) >= _TENSOR_FIELDS and _are_sizes([*shape, value[4]]):
+    elif len(value) >= _TENSOR_FIELDS and _are_sizes([*shape, value[4]]) and _fits(shape):
         sizes = tuple(shape)
         known = isinstance(stride, list) and len(stride) == len(sizes) and _are_sizes(stride)
         yield Tensor(
@@ -225,6 +228,7 @@ def _argument_tensors(value: Any, shape: Any, kind: str, stride: Any) -> Iterato
             element_type=kind.removeprefix("Tensor(").removesuffix(")"),
             device=str(value[5]),
             storage=value[1] if isinstance(value[1], int) else None,
+            offset=value[2] if isinstance(value[2], int) else 0,
         )
 
 
@@ -233,6 +237,10 @@ def _are_sizes(numbers: Sequence[object]) -> bool:
     return len(numbers) <= _MOST_SIZES and all(
         isinstance(number, int) and 0 <= number <= _LARGEST_SIZE for number in numbers
     )
+
+
+def _fits(shape: Sequence[int]) -> bool:
+    return prod(shape) <= MOST_ELEMENTS
 
 
 def runs_on_cpu(traces: Sequence[OperatorTrace]) -> bool:

@@ -14,9 +14,10 @@ from costmodel.step.simulator import simulate
 from costmodel.step.timeline import Timeline
 from planner.files.profiles import load_profile
 from planner.traces.predict.gpu_graph import gpu_machine
+from planner.traces.predict.kernel_models import Timed
 from planner.traces.predict.measured import measured_steps
 from planner.traces.predict.operator_trace import OperatorTrace, operator_traces, runs_on_cpu
-from planner.traces.predict.timed_graph import TargetMachine, Timed, timed_graph, work_of_step
+from planner.traces.predict.timed_graph import TargetMachine, timed_graph, work_of_step
 from planner.traces.predict.walk import RankWork
 from planner.traces.trace_files import Document, read_documents
 
@@ -203,8 +204,8 @@ def _families(kernels: Iterable[Timed], num_ranks: int) -> list[FamilyTime]:
     counts: dict[str, int] = defaultdict(int)
     times: dict[str, Seconds] = defaultdict(float)
     for kernel in kernels:
-        counts[kernel.call.family] += 1
-        times[kernel.call.family] += kernel.estimate.seconds
+        counts[kernel.family] += 1
+        times[kernel.family] += kernel.estimate.seconds
     return [
         FamilyTime(family=name, count=counts[name] / num_ranks, seconds=times[name] / num_ranks)
         for name in sorted(times, key=lambda name: -times[name])
@@ -217,8 +218,8 @@ def _unknown(kernels: Iterable[Timed], total: Seconds) -> list[UnknownOperator]:
     times: dict[str, Seconds] = defaultdict(float)
     for kernel in kernels:
         if not kernel.known:
-            counts[kernel.call.operator] += 1
-            times[kernel.call.operator] += kernel.estimate.seconds
+            counts[kernel.name] += 1
+            times[kernel.name] += kernel.estimate.seconds
     return [
         UnknownOperator(name=name, count=counts[name], share=times[name] / total)
         for name in sorted(times, key=lambda name: -times[name])

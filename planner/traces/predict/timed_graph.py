@@ -9,47 +9,13 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from costmodel.base.errors import InputError, Problem
-from costmodel.base.units import BytesPerSecond, Seconds
-from costmodel.domain.hardware import Bound, Estimate, Source
 from costmodel.step.graph import ExecutionGraph, Node
-from planner.traces.predict.calls import KernelCall
-from planner.traces.predict.kernel_models import KernelModel
+from planner.traces.predict.kernel_models import Timed
 from planner.traces.predict.operator_trace import OperatorTrace
 from planner.traces.predict.walk import HostCounts, RankWork, TracedWork, TracedWorkKind, rank_work
 
 NUM_REPEATS = 3
 """How often the step is repeated in a graph, so that the last one is in the steady state."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timed:
-    """A kernel with its predicted time."""
-
-    call: KernelCall
-    estimate: Estimate
-    known: bool
-    """Whether a model knows the operator; else the time is estimated from bytes."""
-
-
-class Timer:
-    """Times kernels by a model, or by their bytes if it does not know them."""
-
-    def __init__(self, model: KernelModel, floor: Seconds, bandwidth: BytesPerSecond) -> None:
-        self._model = model
-        self._floor = floor
-        self._bandwidth = bandwidth
-
-    def time(self, call: KernelCall) -> Timed:
-        """Return a kernel with its time."""
-        estimate = self._model.kernel(call)
-        if estimate is not None:
-            return Timed(call=call, estimate=estimate, known=True)
-        seconds = self._floor + call.num_bytes / self._bandwidth
-        guess = Estimate(
-            seconds=seconds, bound_by=Bound.BYTES_OF_TENSORS, source=Source.ROOFLINE,
-            extrapolated=True,
-        )  # fmt: skip
-        return Timed(call=call, estimate=guess, known=False)
 
 
 class Item(NamedTuple):
@@ -82,7 +48,8 @@ class RankWriter(Protocol):
 class TargetMachine:
     """The machine that a step is predicted for."""
 
-    timer: Timer
+    timer: Callable[[RankWork], Sequence[Timed | None]]
+    """Times the kernels among the items of a rank's work; None are those that are no kernels."""
     writer: Callable[[int, Nodes], RankWriter]
     """Makes the writer of a rank."""
     on_cpu: bool
@@ -98,10 +65,7 @@ class TimedGraph:
 
 def timed_graph(works: Sequence[RankWork], machine: TargetMachine) -> TimedGraph:
     """Return the graph of ``NUM_REPEATS`` steps of all ranks' work."""
-    timed = [
-        [None if item.call is None else machine.timer.time(item.call) for item in work.items]
-        for work in works
-    ]
+    timed = [machine.timer(work) for work in works]
     nodes = Nodes()
     writers = [machine.writer(rank, nodes) for rank in range(len(works))]
     for step in range(NUM_REPEATS):
@@ -124,15 +88,19 @@ def _items(work: RankWork, kernels: Sequence[Timed | None], step: int) -> list[I
 
 
 def work_of_step(traces: Sequence[OperatorTrace], source: str) -> list[RankWork]:
-    """Return the work of every rank in the last step of its trace.
+    """Return the work of every rank in the last step that has some on all ranks.
 
     Raises
     ------
     InputError
-        The ranks start different collectives.
+        No step has, or the ranks start different collectives.
 
     """
-    works = [rank_work(trace.steps[-1][1]) for trace in traces]
+    works = _last_works(traces)
+    if works is None:
+        hint = "record a whole training step, between `start()` and `stop()` of the observer"
+        message = "the traces hold no work: no step has kernels or collectives on all ranks"
+        raise InputError(source, (Problem(message=message, hint=hint),))
     expected = _collectives(works[0])
     for trace, work in zip(traces, works, strict=True):
         mine = _collectives(work)
@@ -144,6 +112,16 @@ def work_of_step(traces: Sequence[OperatorTrace], source: str) -> list[RankWork]
             hint = "give traces of the same step of one job"
             raise InputError(source, (Problem(message=message, hint=hint),))
     return works
+
+
+def _last_works(traces: Sequence[OperatorTrace]) -> list[RankWork] | None:
+    """Return the work of all ranks in the last of their steps in which all have some."""
+    steps = [dict(trace.steps) for trace in traces]
+    for number in sorted(set(steps[0]).intersection(*steps), reverse=True):
+        works = [rank_work(mine[number]) for mine in steps]
+        if all(work.items for work in works):
+            return works
+    return None
 
 
 def _collectives(work: RankWork) -> list[TracedWork]:

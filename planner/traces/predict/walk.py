@@ -6,23 +6,24 @@ and keeps operators that no model knows as unknown.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
 
 from costmodel.base.units import Bytes
 from costmodel.domain.hardware import CollectiveOp
+from costmodel.operators.operator_families import OperatorFamily, family_of
+from costmodel.operators.operator_list import DenseOperator, Pass
 from costmodel.step.graph import Stage
-from planner.traces.predict.calls import (
-    KernelCall,
-    OpFamily,
+from planner.traces.predict.operator_trace import Tensor, TraceOp
+from planner.traces.predict.trace_operators import (
+    dense_operator,
     descends,
     is_metadata,
-    kernel_call,
-    unknown_call,
+    launches,
+    wraps,
 )
-from planner.traces.predict.operator_trace import Tensor, TraceOp
 
 _FUNCTION = "autograd::engine::evaluate_function"
 _QUIET_FUNCTION = re.compile(r"\w*Backward\d*$|torch::autograd::(AccumulateGrad|GraphRoot)$")
@@ -80,9 +81,13 @@ class TracedWork:
     stage: Stage
     backward: bool
     before: HostCounts = field(default_factory=HostCounts)
-    call: KernelCall | None = None
+    op: TraceOp | None = None
+    """A kernel's operator in the trace."""
+    operator: DenseOperator[int] | None = None
+    """The same as models see it."""
     collective: CollectiveOp | None = None
     num_bytes: Bytes = 0.0
+    """What a collective sends, or receives."""
     blocking: bool = False
     """Whether it is a collective that the host waits for at once."""
 
@@ -134,41 +139,15 @@ class _Context:
     """Called from Python, not by another operator."""
 
 
-class _Memory:
-    """Bytes touched since the last use of each storage: caches hold what was touched last."""
-
-    def __init__(self) -> None:
-        self._touched: Bytes = 0.0
-        self._last: dict[int, Bytes] = {}
-        """Bytes touched in all until the last use, by storage."""
-
-    def after(self, op: TraceOp, call: KernelCall) -> KernelCall:
-        """Return a call with the reuse of its inputs, and note what it touches."""
-        reads = [t for t in op.inputs if t.num_elements > 1]
-        known = {t.storage for t in reads}
-        makes = [t for t in op.outputs if t.num_elements > 1 and t.storage not in known]
-        reuse = tuple((t.num_bytes, self._distance(t.storage)) for t in (*reads, *makes))
-        for tensor in (*reads, *makes):
-            self._touched += tensor.num_bytes
-            if tensor.storage is not None:
-                self._last[tensor.storage] = self._touched
-        return replace(call, reuse=reuse, read_bytes=sum(t.num_bytes for t in reads))
-
-    def _distance(self, storage: int | None) -> Bytes:
-        if storage is None or storage not in self._last:
-            return float("inf")
-        return self._touched - self._last[storage]
-
-
 class _Walk:
     def __init__(self, ops: Sequence[TraceOp]) -> None:
         self.ops = ops
         self.children = _children(ops)
-        self.known = _with_known_work(ops) - _with_work_of_their_own(ops)
+        self.launching, above = _launching(ops)
+        self.known = above - _with_work_of_their_own(ops, self.launching)
         self.context: dict[int, _Context] = {}
         self.items: list[TracedWork] = []
         self.counts = HostCounts()
-        self.memory = _Memory()
         self.pending = False
         """Whether collectives were started in backward and not waited for."""
         self.last_function = max(
@@ -206,18 +185,18 @@ class _Walk:
         collective = _collective(op)
         if collective is not None:
             self._start(op, collective, context)
-        elif (call := kernel_call(op)) is not None:
-            self._add(TracedWorkKind.KERNEL, op.name, context, call=self.memory.after(op, call))
+        elif op.id in self.launching:
+            self._add(TracedWorkKind.KERNEL, op.name, context, op=op)
         elif _waits(op):
             self._add(TracedWorkKind.WAIT, op.name, context)
             self.pending = False
         elif self._is_unknown(op):
-            self._add(TracedWorkKind.KERNEL, op.name, context, call=unknown_call(op))
+            self._add(TracedWorkKind.KERNEL, op.name, context, op=op)
         elif "::" in op.name and not op.name.startswith(_FUNCTION):
             self.counts.dispatches += 1
 
     def _is_unknown(self, op: TraceOp) -> bool:
-        """Return whether an operator works on tensors and no model knows it or what it calls."""
+        """Return whether an operator works on tensors and nothing that it calls is known to."""
         if op.id in self.known or is_metadata(op.name) or not (op.inputs or op.outputs):
             return False
         if op.name.startswith(_INSIDE_COLLECTIVES):
@@ -245,12 +224,13 @@ class _Walk:
         name: str,
         context: _Context,
         *,
-        call: KernelCall | None = None,
+        op: TraceOp | None = None,
         collective: CollectiveOp | None = None,
         num_bytes: Bytes = 0.0,
         blocking: bool = False,
     ) -> None:
-        stage = _stage(context, call) if collective is None else _STAGES[collective]
+        stage = _stage(context, name) if collective is None else _STAGES[collective]
+        direction = Pass.BACKWARD if context.backward else Pass.FORWARD
         self.items.append(
             TracedWork(
                 kind=kind,
@@ -258,7 +238,8 @@ class _Walk:
                 stage=stage,
                 backward=context.backward,
                 before=self.counts,
-                call=call,
+                op=op,
+                operator=None if op is None else dense_operator(op, direction),
                 collective=collective,
                 num_bytes=num_bytes,
                 blocking=blocking,
@@ -268,7 +249,7 @@ class _Walk:
 
     def _inside(self, op: TraceOp, context: _Context) -> _Context:
         """Return the context of operators that an operator calls."""
-        modelled = kernel_call(op) is not None and not descends(op.name)
+        modelled = op.id in self.launching and not descends(op.name)
         started = _collective(op) is not None
         unknown = self._is_unknown(op)
         return _Context(
@@ -287,21 +268,28 @@ def _children(ops: Sequence[TraceOp]) -> Mapping[int, Sequence[int]]:
     return found
 
 
-def _with_known_work(ops: Sequence[TraceOp]) -> set[int]:
-    """Return numbers of operators that a model knows, or that call one it knows."""
+def _launching(ops: Sequence[TraceOp]) -> tuple[set[int], set[int]]:
+    """Return numbers of operators known to have a kernel, and of those with one inside or theirs.
+
+    One that wraps others has a kernel where none of those that it calls is known to have one.
+    Collectives are among the kernels inside.
+    """
     parents = {op.id: op.parent for op in ops}
-    found: set[int] = set()
-    for op in ops:
-        if kernel_call(op) is None and _collective(op) is None:
+    launching: set[int] = set()
+    above: set[int] = set()
+    for op in reversed(ops):
+        if launches(op.name) or (wraps(op.name) and op.id not in above):
+            launching.add(op.id)
+        elif _collective(op) is None:
             continue
-        for ancestor in _upwards(op.id, parents):
-            if ancestor in found:
+        for caller in _upwards(op.id, parents):
+            if caller in above:
                 break
-            found.add(ancestor)
-    return found
+            above.add(caller)
+    return launching, above
 
 
-def _with_work_of_their_own(ops: Sequence[TraceOp]) -> set[int]:
+def _with_work_of_their_own(ops: Sequence[TraceOp], launching: Container[int]) -> set[int]:
     """Return numbers of unknown operators that make a tensor which no operator inside makes.
 
     Kernels that they launch by themselves make it, such as those of a recurrent layer.
@@ -318,7 +306,7 @@ def _with_work_of_their_own(ops: Sequence[TraceOp]) -> set[int]:
         op.id
         for op in ops
         if "::" in op.name
-        and kernel_call(op) is None
+        and op.id not in launching
         and _storages(op.outputs) - _storages(op.inputs) - made[op.id]
     }
 
@@ -360,9 +348,8 @@ def _message_bytes(op: TraceOp, kind: CollectiveOp) -> Bytes:
     return max(sizes, default=0.0)
 
 
-def _stage(context: _Context, call: KernelCall | None) -> Stage:
-    """Return the stage of a call where it stands."""
-    if call is not None and call.family is OpFamily.EMBEDDING:
+def _stage(context: _Context, name: str) -> Stage:
+    if family_of(name) in {OperatorFamily.GATHER, OperatorFamily.SCATTER}:
         return Stage.LOOKUP_BACKWARD if context.backward else Stage.LOOKUP_FORWARD
     if context.optimizer:
         return Stage.OPTIMIZER

@@ -35,7 +35,7 @@ def test_json_has_ranks_and_stages(run: Command, job: str, core: str, step_time:
     assert [each["rank"] for each in data["ranks"]] == [0, 1]
     assert data["ranks"][0]["predicted_s"] == pytest.approx(step_time)
     assert set(data["ranks"][0]["stages_s"]) >= {"host", "all_reduce", "optimizer"}
-    assert {each["family"] for each in data["families"]} == {"gemm", "elementwise"}
+    assert {each["family"] for each in data["families"]} == {"products", "elementwise"}
     assert data["unknown_operators"] == []
 
 
@@ -46,7 +46,7 @@ def test_the_report(run: Command, job: str, core: str, step_time: float) -> None
     assert lines[0].startswith("2 ranks · 8 kernels · ")
     assert f"  step time   {duration(step_time)} predicted" in lines
     assert any(line.split()[:2] == ["0", f"{step_time / US:.1f}"] for line in lines if line)
-    assert any(line.split()[:2] == ["gemm", "2"] for line in lines)
+    assert any(line.split()[:2] == ["products", "2"] for line in lines)
     assert "no model knows" not in done.out
 
 

@@ -1,7 +1,6 @@
 from execution_trace_files import FUNCTION, EtMaker, rank, tensor
 
 from costmodel.domain.hardware import CollectiveOp
-from planner.traces.predict.calls import OpFamily
 from planner.traces.predict.operator_trace import operator_traces
 from planner.traces.predict.walk import RankWork, TracedWorkKind, rank_work
 
@@ -57,8 +56,7 @@ def test_a_layer_that_also_calls_what_is_known_is_kept() -> None:
     maker.add("aten::add", [tensor(8), tensor(8)], [tensor(8, storage=6)], parent=inner)
     maker.add("aten::empty", [], [tensor(100, storage=7)], parent=inner)
     (item,) = walked(maker).items
-    assert item.call is not None
-    assert (item.name, item.call.family) == ("mine::layer", OpFamily.UNKNOWN)
+    assert item.name == "mine::layer"
 
 
 def test_an_operator_that_no_model_knows_is_kept() -> None:
@@ -66,8 +64,7 @@ def test_an_operator_that_no_model_knows_is_kept() -> None:
     outer = maker.add("mine::lookup", [tensor(100)], [tensor(100)])
     maker.add("aten::empty", [], [tensor(100)], parent=outer)
     (item,) = walked(maker).items
-    assert item.call is not None
-    assert (item.name, item.call.family) == ("mine::lookup", OpFamily.UNKNOWN)
+    assert item.name == "mine::lookup"
 
 
 def test_functions_that_only_pass_gradients_on_are_no_kernels() -> None:
@@ -100,13 +97,28 @@ def test_an_optimizer_that_was_recorded_inside_a_hook_is_outside() -> None:
     assert items[-1].stage.value == "optimizer"
 
 
-def test_reuse_is_the_memory_touched_in_between() -> None:
+def test_a_convolution_is_what_it_calls_and_by_itself_where_nothing_is_recorded() -> None:
+    data, weight, result = tensor(2, 3, 9), tensor(4, 3, 5), tensor(2, 4, 9, storage=7)
     maker = EtMaker()
-    for storage in (1, 2, 1):
-        maker.add("aten::mul_", [tensor(100, storage=storage)], [tensor(100, storage=storage)])
-    calls = [item.call for item in walked(maker).items]
-    assert [call.reuse for call in calls if call is not None] == [
-        ((400, float("inf")),),
-        ((400, float("inf")),),
-        ((400, 400),),
-    ]
+    outer = maker.add("aten::conv1d", [data, weight], [result])
+    inner = maker.add("aten::convolution", [data, weight], [result], parent=outer)
+    assert [item.name for item in walked(maker).items] == ["aten::convolution"]
+    maker.add("aten::cudnn_convolution", [data, weight], [result], parent=inner)
+    maker.add("aten::add_", [result, tensor(4)], [result], parent=inner)
+    names = [item.name for item in walked(maker).items]
+    assert names == ["aten::cudnn_convolution", "aten::add_"]
+
+
+def test_a_backward_s_own_kernel_is_beside_those_that_it_calls() -> None:
+    gradient, weight = tensor(2, 4, 9), tensor(4, 3, 5)
+    maker = EtMaker()
+    inputs = [gradient, tensor(2, 3, 9), weight]
+    outer = maker.add("aten::convolution_backward", inputs, [weight, tensor(4)])
+    maker.add("aten::sum", [gradient], [tensor(4)], parent=outer)
+    names = [item.name for item in walked(maker).items]
+    assert names == ["aten::convolution_backward", "aten::sum"]
+
+
+def test_a_kernel_s_operator_is_of_its_pass() -> None:
+    items = [item.operator for item in walked(rank()).items if item.operator is not None]
+    assert [each.direction.value for each in items] == ["forward", "forward", "backward", "forward"]

@@ -1,5 +1,5 @@
+from bench.nlp.tensor_layout import num_runs
 from planner.traces.predict.operator_trace import Tensor, contiguous
-from planner.traces.predict.tensor_layout import num_runs
 
 
 def of(shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Tensor:
