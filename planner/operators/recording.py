@@ -2,7 +2,7 @@
 
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import ElementType, Pass, SequenceSize
 from planner.operators.batches import BatchArguments, leaves
 from planner.operators.refusals import GIVE_A_BATCH, ReadingError, refused
@@ -30,6 +31,8 @@ _LIBRARY = str(Path(torch.__file__).parent)
 _OWN = str(Path(__file__).parent)
 _CONVOLUTIONS = {"aten::convolution": 6, "aten::convolution_backward": 7}
 """Where among the arguments ``transposed`` is."""
+_IN_PLACE = {"aten::index_put": "aten::_index_put_impl_"}
+"""What runs in place of an operator, if not the one with ``_`` after its name."""
 
 
 _COMMUNICATES = ("c10d::", "_c10d_functional::")
@@ -142,6 +145,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types h
                 "a lambda, a bound method or a compiled one that is kept as an attribute does",
             )
         inputs = [self._tensor(each, given=True) for each in tensors]
+        if self._fills_zeros(name, inputs):
+            name = _IN_PLACE.get(name, f"{name}_")
+            packet = getattr(torch.ops.aten, name.removeprefix("aten::"))
+            operator = getattr(packet, operator._overloadname)  # noqa: SLF001 - as above
         result = operator(*args, **kwargs)
         outputs = [self._tensor(each) for each in _tensors(result)]
         if not self._launches(operator, name, inputs, outputs):
@@ -160,6 +167,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types h
             )
         )
         return result
+
+    def _fills_zeros(self, name: str, inputs: Sequence[RecordedTensor]) -> bool:
+        """Return whether an operator of the backward writes into zeros that were just made.
+
+        Gradients of gathers do so in place, and leave the zeros alone only where a mode watches.
+        """
+        if self.direction is Pass.FORWARD or family_of(f"{name}_") is not OperatorFamily.SCATTER:
+            return False
+        last = self.operators[-1]
+        made = last.outputs if family_of(last.name) is OperatorFamily.FILL else []
+        return any(each.storage == inputs[0].storage for each in made)
 
     def _launches(
         self,

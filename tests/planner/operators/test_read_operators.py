@@ -10,6 +10,7 @@ pytest.importorskip("torchrec", reason="torchrec is not installed")
 
 import torch
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 from torchrec.datasets.utils import Batch
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
@@ -319,6 +320,36 @@ def test_a_batch_of_torchrec_is_made_up() -> None:
     (given,) = batch.arguments
     assert isinstance(given, Batch)
     assert given.dense_features.shape == (8, NUM_DENSE)
+
+
+PLACE = torch.tensor([[0, 1, 3]])
+GATHERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "aten::_index_put_impl_": lambda vectors: vectors[:, PLACE[0]],
+    "aten::index_add_": lambda vectors: vectors.index_select(1, PLACE[0]),
+    "aten::scatter_add_": lambda vectors: vectors.gather(1, PLACE.expand(len(vectors), -1)),
+    "aten::scatter_": lambda vectors: vectors.max(1).values,
+}
+
+
+@pytest.mark.parametrize("name", GATHERS)
+def test_gradients_of_gathers_are_written_in_place_as_torch_does_unwatched(name: str) -> None:
+    class Gathering(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tables = bags()
+
+        def forward(self, sparse: KeyedJaggedTensor) -> torch.Tensor:
+            return GATHERS[name](self.tables(sparse).values()).sum()
+
+    model = Gathering()
+    copy = dense_copy(model)
+    (batch,) = made_batches(model, copy, [BatchSize(8)])
+    backward = [each for each in record(copy, batch).operators if each.direction is Pass.BACKWARD]
+    (written,) = (each for each in backward if each.name == name)
+    assert written.outputs[0].storage == written.inputs[0].storage
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        copy.module(*batch.arguments).backward()
+    assert name in {each.name for each in profiler.events()}
 
 
 def test_attention_is_counted_as_such() -> None:
