@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from examples.models.tables import NUM_DENSE, ROWS, make_tables, mlp
+from examples.models.tables import NUM_DENSE, ROWS, by_feature, make_tables, mlp
 
 WIDTH = 64
 INPUTS = NUM_DENSE + len(ROWS) * WIDTH
@@ -24,7 +24,7 @@ class DcnV2(nn.Module):
         self, dense: torch.Tensor, sparse: KeyedJaggedTensor, labels: torch.Tensor
     ) -> torch.Tensor:
         """Return the loss of a batch."""
-        start = torch.cat([dense, self.tables(sparse).values()], dim=1)
+        start = torch.cat([dense, *by_feature(self.tables(sparse))], dim=1)
         crossed = start
         for layer in self.cross:
             crossed = start * layer(crossed) + crossed

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from examples.models.tables import NUM_DENSE, ROWS, make_tables, mlp
+from examples.models.tables import NUM_DENSE, ROWS, by_feature, make_tables, mlp
 
 WIDTH = 32
 
@@ -22,8 +22,7 @@ class DeepFm(nn.Module):
         self, dense: torch.Tensor, sparse: KeyedJaggedTensor, labels: torch.Tensor
     ) -> torch.Tensor:
         """Return the loss of a batch."""
-        embedded = self.tables(sparse).values().view(-1, len(ROWS), WIDTH)
-        vectors = torch.cat([self.dense(dense).unsqueeze(1), embedded], dim=1)
+        vectors = torch.stack([self.dense(dense), *by_feature(self.tables(sparse))], dim=1)
         squared_sum, sum_of_squares = vectors.sum(1).square(), vectors.square().sum(1)
         second_order = 0.5 * (squared_sum - sum_of_squares).sum(1)
         logits = second_order + self.deep(vectors.flatten(1)).squeeze(1)

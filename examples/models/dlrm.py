@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from examples.models.tables import NUM_DENSE, ROWS, make_tables, mlp
+from examples.models.tables import NUM_DENSE, ROWS, by_feature, make_tables, mlp
 
 WIDTH = 64
 VECTORS = len(ROWS) + 1
@@ -25,8 +25,7 @@ class Dlrm(nn.Module):
     ) -> torch.Tensor:
         """Return the loss of a batch."""
         bottom = self.bottom(dense)
-        embedded = self.tables(sparse).values().view(-1, len(ROWS), WIDTH)
-        vectors = torch.cat([bottom.unsqueeze(1), embedded], dim=1)
+        vectors = torch.stack([bottom, *by_feature(self.tables(sparse))], dim=1)
         products = torch.bmm(vectors, vectors.transpose(1, 2))
         left, right = self.pairs
         logits = self.top(torch.cat([bottom, products[:, left, right]], dim=1)).squeeze(1)

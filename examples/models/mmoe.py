@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from examples.models.tables import NUM_DENSE, ROWS, make_tables, mlp
+from examples.models.tables import NUM_DENSE, ROWS, by_feature, make_tables, mlp
 
 WIDTH = 64
 INPUTS = NUM_DENSE + len(ROWS) * WIDTH
@@ -25,7 +25,7 @@ class MultiGate(nn.Module):
         self, dense: torch.Tensor, sparse: KeyedJaggedTensor, labels: torch.Tensor
     ) -> torch.Tensor:
         """Return the loss of a batch, whose label is that of both tasks."""
-        inputs = torch.cat([dense, self.tables(sparse).values()], dim=1)
+        inputs = torch.cat([dense, *by_feature(self.tables(sparse))], dim=1)
         experts = torch.stack([expert(inputs) for expert in self.experts], dim=1)
         losses = []
         for gate, tower in zip(self.gates, self.towers, strict=True):

@@ -5,6 +5,7 @@ from itertools import pairwise
 import torch
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.sparse.jagged_tensor import KeyedTensor
 
 ROWS = {"item": 20_000_000, "user": 5_000_000, "shop": 200_000, "category": 10_000, "country": 200}
 NUM_DENSE = 13
@@ -19,6 +20,15 @@ def make_tables(embedding_dim: int) -> EmbeddingBagCollection:
         for name, rows in ROWS.items()
     ]
     return EmbeddingBagCollection(tables=tables, device=torch.device("meta"))
+
+
+def by_feature(embedded: KeyedTensor) -> list[torch.Tensor]:
+    """Return the vectors of each feature, in the order of the tables.
+
+    In memory they are in an order that depends on which ranks the tables are on.
+    """
+    vectors = embedded.to_dict()
+    return [vectors[name] for name in ROWS]
 
 
 def mlp(*widths: int) -> torch.nn.Sequential:
