@@ -1,0 +1,5 @@
+"""``python -m bench.five_models``."""
+
+from bench.five_models.showing import main
+
+main()
