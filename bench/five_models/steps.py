@@ -15,11 +15,11 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from costmodel.operators.held_bytes import held_bytes
 from costmodel.operators.operator_list import BatchSize
-from planner.operators.made_batches import made_batches
+from planner.operators.made_batches import MadeSize, made_batches
 from planner.operators.reading import read_operators
 from planner.operators.stand_ins import DenseCopy, Given, dense_copy
 
-BATCH = BatchSize(512, 50, 512 * 30)
+BATCH = MadeSize(512, 50, 512 * 30)
 """Samples, longest history, and ids of each feature of histories."""
 BACKWARD, LOOKUP = "backward", "lookup"
 """What profiles have the two as."""
@@ -66,7 +66,9 @@ def beside_the_profiler(model: nn.Module) -> dict[str, Any]:
         loss = copy.module(*batch.arguments)
         with record_function(BACKWARD):
             loss.backward()
-    listed = read_operators(model).at(lookups.size(batch.samples))
+    operators = read_operators(model)
+    sequences = tuple(lookups.sequences[feature] for (feature,) in operators.groups)
+    listed = operators.at(BatchSize(batch.samples, sequences))
     names = Counter(_plain(each.name) for each in listed.operators)
     seen, others = _counted(profiler, set(names))
     held, traced = held_bytes(listed), _traced_bytes(profiler)

@@ -343,7 +343,7 @@ def test_gradients_of_gathers_are_written_in_place_as_torch_does_unwatched(name:
 
     model = Gathering()
     copy = dense_copy(model)
-    (batch,) = made_batches(model, copy, [BatchSize(8)])
+    (batch,) = made_batches(model, copy, [MadeSize(8)])
     backward = [each for each in record(copy, batch).operators if each.direction is Pass.BACKWARD]
     (written,) = (each for each in backward if each.name == name)
     assert written.outputs[0].storage == written.inputs[0].storage
