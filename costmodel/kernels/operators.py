@@ -19,7 +19,7 @@ from costmodel.operators.work import moved
 
 LARGE_PRODUCT = 128
 """Batched products with a side of at most this pad to small tiles (``batched_product_time``)."""
-_HALF = {ElementType.FLOAT16: DataType.FP16, ElementType.BFLOAT16: DataType.BF16}
+HALF_TYPES = {ElementType.FLOAT16: DataType.FP16, ElementType.BFLOAT16: DataType.BF16}
 
 
 def products_estimate(products: Product, data_type: DataType, gpu: Gpu) -> Estimate:
@@ -52,7 +52,7 @@ def operator_estimate(operator: DenseOperator[int], precision: DataType, gpu: Gp
     """
     products = [each for each in products_of(operator) if each.flop]
     if products:
-        data_type = _HALF.get(operator.inputs[0].data_type, precision)
+        data_type = HALF_TYPES.get(operator.inputs[0].data_type, precision)
         estimates = [products_estimate(each, data_type, gpu) for each in products]
         longest = max(estimates, key=lambda each: each.seconds)
         return replace(longest, seconds=sum(each.seconds for each in estimates))

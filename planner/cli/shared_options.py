@@ -212,7 +212,7 @@ def model_options(command: Command) -> Command:
         "--batches",
         metavar="MODULE:FUNCTION",
         help="With --from-torchrec: a function that returns a list of batches, as the model's "
-        "forward takes them, where none can be made up.",
+        "forward takes them: it is run with some of their samples, and ids are counted in them.",
     )
     return batch(optimizer(precision(batches(command))))
 

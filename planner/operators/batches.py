@@ -29,6 +29,7 @@ class BatchArguments:
     arguments: tuple[Any, ...]
     samples: int
     keywords: Mapping[str, Any] = field(default_factory=dict)
+    made_up: bool = False
 
     @classmethod
     def of(cls, batch: GivenBatch, *, by_name: bool = False) -> "BatchArguments":
@@ -48,9 +49,8 @@ class BatchArguments:
         return self._mapped(_Cut(self.samples, start, start + samples), samples)
 
     def _mapped(self, function: Callable[[Any], Any], samples: int) -> "BatchArguments":
-        return BatchArguments(
-            mapped(self.arguments, function), samples, mapped(self.keywords, function)
-        )
+        arguments, keywords = (mapped(each, function) for each in (self.arguments, self.keywords))
+        return BatchArguments(arguments, samples, keywords, self.made_up)
 
     def run(self, module: nn.Module) -> Any:  # noqa: ANN401 - whatever a model returns
         """Return what a model returns for it."""

@@ -135,7 +135,7 @@ class _Forward:
         """Return a batch with so many dense numbers of a sample."""
         generator = torch.Generator().manual_seed(size.samples)
         made = [self._made(kind, size, width, generator) for kind in self.kinds]
-        return BatchArguments(tuple(made), size.samples)
+        return BatchArguments(tuple(made), size.samples, made_up=True)
 
     def _made(
         self, kind: str, size: MadeSize, width: int, generator: torch.Generator

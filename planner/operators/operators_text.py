@@ -84,8 +84,8 @@ def operators_text(
     yield Text()
     for name, text in (
         ("batch", _batch_text(batch, operators.groups)),
-        ("forward", f"{rate(work.forward_flop)}FLOP"),
-        ("backward", f"{rate(work.backward_flop)}FLOP"),
+        ("forward", _flop_text(work.forward_flop)),
+        ("backward", _flop_text(work.backward_flop)),
         ("activations", f"{memory(work.kept)} kept between the two"),
     ):
         yield Text(f"  {name:<14}{text}")
@@ -135,6 +135,10 @@ def operators_summary(
         "assumed": list(operators.assumed),
         "unexplained": list(operators.unexplained),
     }
+
+
+def _flop_text(number: float) -> str:
+    return f"{rate(number)}FLOP" if number else "no products"
 
 
 def _batch_text(batch: BatchSize, groups: Sequence[Sequence[str]]) -> str:

@@ -311,7 +311,7 @@ def record(
                 recorder.direction = Pass.BACKWARD
                 loss.backward()
         except Exception as error:  # whatever it is, the model raised it
-            raise _raised(error, recorder, on_meta=copy.on_meta) from error
+            raise _raised(error, recorder, copy, batch) from error
         finally:
             marks.remove()
             module.zero_grad(set_to_none=True)
@@ -340,7 +340,9 @@ def _loss(result: object) -> tuple[torch.Tensor, bool]:
     return total, True
 
 
-def _raised(error: Exception, recorder: Recorder, *, on_meta: bool) -> ReadingError:
+def _raised(
+    error: Exception, recorder: Recorder, copy: DenseCopy, batch: BatchArguments
+) -> ReadingError:
     """Return the error of a model that raised one while it ran, with the line of its code."""
     if isinstance(error, ReadingError):
         return error
@@ -352,10 +354,10 @@ def _raised(error: Exception, recorder: Recorder, *, on_meta: bool) -> ReadingEr
     ]
     place = f" ({frames[-1]})" if frames else ""
     reason = f"it raised {type(error).__name__}: {said}{place}"
-    if on_meta:
+    if copy.on_meta:
         hint = (
             f"it has too many dense parameters for memory, and without data it cannot run "
             f"{recorder.called or 'at all'}"
         )
         return refused(reason, hint)
-    return refused(reason, GIVE_A_BATCH)
+    return refused(reason, GIVE_A_BATCH if batch.made_up else None)

@@ -24,6 +24,8 @@ from costmodel.domain.workload import (
     Pooling,
     Workload,
 )
+from costmodel.kernels.operators import HALF_TYPES
+from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import OperatorList, Size
 from costmodel.operators.work import work_of
 from planner.operators.reading import read_operators
@@ -91,9 +93,11 @@ class DenseReading:
         if self.num_read:
             flops = _flops_text(self.flops)
             read += f": {_layers_text(self.model)}; {flops} of a rank's forward"
+        doubts = list(self.otherwise)
+        if self.is_sure and self.not_run:
+            return f"{read}; what else it runs could not be read ({self.not_run})"
         if self.is_sure:
             return read
-        doubts = list(self.otherwise)
         if self.unread:
             kinds = ", ".join(self.unread)
             doubts.insert(0, f"those of {kinds} were not, and their FLOP are not known")
@@ -137,14 +141,14 @@ def read_dense(
     try:
         listed = _operators(module, found, reading)
     except ReadingError as error:
-        why = ": ".join(filter(None, (error.message, error.hint)))
-        return layers if layers.is_sure else replace(layers, not_run=why)
+        return replace(layers, not_run=": ".join(filter(None, (error.message, error.hint))))
     linear = (each for each in module.modules() if isinstance(each, nn.Linear))
     dense = training.applied(DenseModel(operators=listed), linear)
     workload = Workload(tables=tuple(tables), dense=dense, local_batch_size=samples)
     flops = work_of(rank_operators(workload)).forward_flop
     beside = Workload(tables=tuple(tables), dense=layers.model, local_batch_size=samples)
-    if layers.is_sure and abs(_flops(beside) / max(flops, 1.0) - 1) < SURE:
+    same = abs(_flops(beside) / max(flops, 1.0) - 1) < SURE
+    if layers.is_sure and same and not _casts(listed, dense.precision):
         return layers
     return DenseReading(
         model=dense,
@@ -166,6 +170,17 @@ def _operators(
         with suppress(ReadingError):
             return read_operators(module, reading.forward_batches, tables=plain, autocast=autocast)
     return read_operators(module, tables=plain, autocast=autocast)
+
+
+def _casts(operators: OperatorList[Size], precision: DataType) -> bool:
+    """Tell whether products are of half precision where the layers' are not told to be."""
+    factors = (
+        each.inputs[-1].data_type
+        for each in operators.operators
+        if family_of(each.name) is OperatorFamily.PRODUCT and each.inputs
+    )
+    halved = any(each in HALF_TYPES for each in factors)
+    return halved and precision not in HALF_TYPES.values()
 
 
 def _flops(workload: Workload) -> float:
@@ -256,7 +271,7 @@ def dense_messages(
     if reading is None:
         return "" if given is None else training.beside(given), ""
     assumed = training.text(reading.model)
-    if reading.is_sure:
+    if reading.is_sure and not reading.not_run:
         return assumed, reading.text
     return "\n".join(filter(None, (reading.text, assumed))), ""
 

@@ -19,12 +19,13 @@ from torchrec.distributed.sharding_plan import get_default_sharders
 from costmodel.base.errors import InputError, Problem
 from costmodel.domain.workload import DenseModel, EmbeddingTable, Workload
 from costmodel.operators.operator_list import OperatorList, Size
-from planner.operators.reading import read_operators
+from planner.operators.reading import quiet, read_operators
 from planner.torchrec.dense_reading import dense_messages
 from planner.torchrec.dense_training import DenseTraining, OptimizerGiven, PrecisionGiven
 from planner.torchrec.exchange import DEVICE, placed
 from planner.torchrec.model_reading import ModelTables, read_model
 from planner.torchrec.modules import ModelReading
+from planner.torchrec.observed_inputs import to_batches
 from planner.torchrec.replication import frozen_tables, unreplicated
 
 _LOGGER = logging.getLogger(__name__)
@@ -59,11 +60,13 @@ def read_factory(
     batch, model = local_batch_size or BATCH_SIZE, _model(spec)
     try:
         training = DenseTraining.told(dense_optimizer, precision)
+        given = () if batches is None else _batches(batches)
         reading = ModelReading(
             compute_device=DEVICE,
             local_batch_size=batch,
+            batches=to_batches(given),
             dense=dense,
-            forward_batches=() if batches is None else _batches(batches),
+            forward_batches=given,
             training=training,
         )
         with redirect_stdout(sys.stderr):  # the model runs
@@ -110,7 +113,7 @@ def read_factory_operators(spec: str, batches: str | None = None) -> OperatorLis
 
 
 def _batches(spec: str) -> list[Any]:
-    with redirect_stdout(sys.stderr):  # as of a model
+    with redirect_stdout(sys.stderr), quiet():  # as of a model
         given = _factory_model(spec, _factory(spec))
     if not isinstance(given, list):
         raise _refused(spec, f"it returns a {type(given).__name__}, not a list")

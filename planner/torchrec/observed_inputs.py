@@ -10,11 +10,11 @@ from torchrec.distributed.planner.types import PlannerError
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from costmodel.inputs.distribution import ReuseHistogram, histogram_of
+from planner.operators.batches import mapped
 from planner.torchrec.error_types import INPUT_VALIDATION
 
 SampleBatch: TypeAlias = Any
-"""A ``KeyedJaggedTensor``, a dict of several, or an object with either as ``sparse_features``
-(TorchRec's batch)."""
+"""A ``KeyedJaggedTensor``, or what has some: a dict, a tuple, a dataclass, TorchRec's batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +56,16 @@ def tells_of(batch: KeyedJaggedTensor, feature_names: Iterable[str]) -> bool:
 
 def _to_features(batch: SampleBatch) -> KeyedJaggedTensor:
     """Return the features of a batch as one tensor."""
-    given = features = getattr(batch, "sparse_features", batch)
-    if isinstance(given, Mapping):
-        features = _joined([each for each in given.values() if isinstance(each, KeyedJaggedTensor)])
-    if isinstance(features, KeyedJaggedTensor):
+    given, found = getattr(batch, "sparse_features", batch), list[KeyedJaggedTensor]()
+
+    def keep(each: Any) -> Any:  # noqa: ANN401 - a tensor or one of TorchRec's
+        if isinstance(each, KeyedJaggedTensor):
+            found.append(each)
+        return each
+
+    mapped(given, keep)
+    features = _joined(found)
+    if features is not None:
         _check(features)
         return features
     where = "" if given is batch else f", whose sparse_features are a {type(given).__name__}"
@@ -84,8 +90,8 @@ def _check(features: Any) -> None:  # noqa: ANN401 - a KeyedJaggedTensor
 
 def _no_batches(got: str) -> PlannerError:
     return PlannerError(
-        "sample_batches must be a list of KeyedJaggedTensors, of dicts of them, or of batches with "
-        f"either as `sparse_features`, got a {got}",
+        "sample_batches must be a list of KeyedJaggedTensors, or of batches that have them (dicts, "
+        f"tuples, dataclasses), got a {got}",
         INPUT_VALIDATION,
     )
 

@@ -95,9 +95,9 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         that torch sees; with a warning ``h100-sxm`` where there is none for it, and the rough
         ``cpu-gloo`` on CPU.
     sample_batches
-        A few batches (``KeyedJaggedTensor``, or objects that have one as ``sparse_features``), for
+        A few batches (``KeyedJaggedTensor``, or what has some: a dict, a tuple, a dataclass), for
         pooling factors and input distributions where the constraints do not tell. If forward takes
-        them as they are, the model is run with some of their samples.
+        them as they are (a tuple is its arguments), the model is run with some of their samples.
     sharder, seed
         The search: a sharder's name, or ``auto``.
     dense

@@ -1,5 +1,6 @@
 """Models read from small runs, beside what torch counts in another, larger one."""
 
+import random
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 pytest.importorskip("torchrec", reason="torchrec is not installed")
 
+import numpy as np
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
@@ -203,6 +205,47 @@ def test_a_model_that_waits_for_other_ranks_is_not_run(tmp_path: Path) -> None:
         torch.distributed.destroy_process_group()
 
 
+class Closure(Plain):
+    """Runs its own layer by an attribute that every copy shares."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run = lambda rows: self.first(rows).relu()
+
+    def forward(self, dense: torch.Tensor, sparse: KeyedJaggedTensor) -> torch.Tensor:
+        rows = torch.cat([dense, self.tables(sparse).values()], dim=1)
+        return self.run(rows).sum()
+
+
+def test_a_closure_over_the_model_itself_is_refused_and_leaves_no_gradients() -> None:
+    model = Closure()
+    with pytest.raises(ReadingError, match="reads a parameter of the model itself") as caught:
+        read_operators(model)
+    assert "a lambda" in (caught.value.hint or "")
+    assert all(each.grad is None for each in model.parameters())
+
+
+class Draws(Plain):
+    """Draws by every generator that there is, and has parameters of the meta device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = nn.Linear(2, 2, device="meta")
+
+    def forward(self, dense: torch.Tensor, sparse: KeyedJaggedTensor) -> torch.Tensor:
+        noise = random.random() + np.random.rand() + torch.rand(1)  # noqa: NPY002 - as scripts do
+        return super().forward(dense, sparse) + 0.0 * noise.sum()
+
+
+def test_random_numbers_stay_as_they_were() -> None:
+    model = Draws()
+    before = random.getstate(), repr(np.random.get_state()), torch.get_rng_state()  # noqa: NPY002
+    read_operators(model)
+    after = random.getstate(), repr(np.random.get_state())  # noqa: NPY002
+    assert after == before[:2]
+    assert torch.equal(torch.get_rng_state(), before[2])
+
+
 class Lazy(Plain):
     """Has a layer that takes whatever comes."""
 
@@ -271,6 +314,67 @@ def test_a_given_batch_is_cut() -> None:
     planned = read_operators(Tensors(), [batch], tables=["table"])
     assert [each.name for each in planned.embeddings] == ["table"]
     assert planned.num_parameters == WIDTH + 1
+
+
+class Named(Tensors):
+    """Takes its arguments by name, and returns another scalar before the loss."""
+
+    def forward(self, *, ids: torch.Tensor) -> dict[str, torch.Tensor]:  # type: ignore[override]
+        rows = self.table(ids)
+        return {"norm": rows.square().mean(), "loss": self.layer(rows).sum()}
+
+
+def test_a_dict_is_what_forward_takes_by_name_and_the_loss_what_is_called_so() -> None:
+    found = read_operators(Named(), [{"ids": torch.randint(0, 1000, (64,))}])
+    assert [each.trained for each in found.parameters] == [True, True, True]
+
+
+class Batches:
+    """What a training pipeline moves to its device."""
+
+    def __init__(self, ids: torch.Tensor) -> None:
+        self.ids = {"item": ids}
+
+    def to(self, device: str) -> "Batches":
+        return Batches(self.ids["item"].to(device))
+
+
+class OfBatches(Tensors):
+    """Takes a batch of a class of its own."""
+
+    def forward(self, batch: Batches) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(batch.ids)
+
+
+def test_a_batch_of_a_class_is_cut() -> None:
+    given = Batches(torch.randint(0, 1000, (64,)))
+    assert read_operators(OfBatches(), [given]).recorded == BatchSize(64)
+    assert given.ids["item"].shape == (64,)
+
+
+@pytest.mark.parametrize("longest", [0, 63])
+def test_cuts_of_a_batch_do_not_all_have_its_longest_sequence(longest: int) -> None:
+    lengths = torch.tensor([2 + n % 5 for n in range(64)])
+    lengths[longest] = 40
+    both = torch.cat([lengths, lengths])
+    batch = KeyedJaggedTensor(
+        keys=["seen", "bought"], values=torch.randint(0, 99, (int(both.sum()),)), lengths=both
+    )
+    found = read_operators(Transformer(), [batch])
+    (group,) = found.groups
+    assert set(group) == {"seen", "bought"}
+    assert not any("as in all batches given" in each for each in found.assumed)
+
+
+def test_sequences_of_one_length_are_said() -> None:
+    both = torch.full((128,), 7)
+    batch = KeyedJaggedTensor(
+        keys=["seen", "bought"], values=torch.randint(0, 99, (7 * 128,)), lengths=both
+    )
+    found = read_operators(Transformer(), [batch])
+    assert "the longest sequence of seen, bought has 7 ids, as in all batches given" in (
+        found.assumed
+    )
 
 
 def test_of_large_batches_a_few_samples_are_taken() -> None:

@@ -237,6 +237,50 @@ def test_sample_batches_are_what_forward_takes() -> None:
     assert planned(Tensors()).workload.dense.operators is None
 
 
+class Arguments(Tensors):
+    """Takes two arguments, one of which nobody can make up."""
+
+    def forward(self, told: dict[str, int], batch: KeyedJaggedTensor) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(Mine(batch)) * told["weight"]
+
+
+def test_sample_batches_may_be_tuples_of_arguments() -> None:
+    names = [each for config in tables().embedding_bag_configs() for each in config.feature_names]
+    features = KeyedJaggedTensor(
+        keys=names,
+        values=torch.zeros(FEATURES * 80, dtype=torch.int64),
+        lengths=torch.full((FEATURES * 40,), 2),
+    )
+    solution = planned(Arguments(), sample_batches=[({"weight": 2}, features)])
+    assert solution.workload.dense.operators is not None
+    assert {each.pooling_factor for each in solution.workload.tables} == {2.0}
+
+
+class Cast(nn.Module):
+    """Multiplies in half precision: by an autocast for CUDA, which a CPU would not have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables, self.layer = tables(), nn.Linear(FEATURES * DIM, 8)
+
+    def forward(self, sparse: KeyedJaggedTensor) -> torch.Tensor:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            made: torch.Tensor = self.layer(self.tables(sparse).values())
+        return made.sum()
+
+
+def test_an_autocast_in_forward_is_seen(recwarn: pytest.WarningsRecorder) -> None:
+    before = torch.autocast.__init__
+    listed = planned(Cast()).workload.dense.operators
+    assert listed is not None
+    products = [each for each in listed.operators if each.name in {"aten::addmm", "aten::mm"}]
+    assert {each.inputs[-1].data_type.value for each in products} == {"bfloat16"}
+    assert torch.autocast.__init__ is before
+    assert not [each for each in recwarn if "autocast" in str(each.message)]
+    told = planned(Cast(), precision="bf16").workload.dense
+    assert (told.operators, told.top_mlp) == (None, (8,))
+
+
 def test_ranks_that_compare_their_models_do_not_run_them() -> None:
     planner = IterationTimePlanner(gpus(), BATCH, **TOLD)
     model, before = projection(), torch.get_rng_state()
@@ -403,7 +447,7 @@ def test_of_many_layers_the_first_are_named(caplog: pytest.LogCaptureFixture) ->
             self.bags = bags(table("a", dim=DIM))
             self.layers = nn.Sequential(*(nn.Linear(DIM, DIM) for _ in range(12)))
 
-    with caplog.at_level(logging.INFO, logger="planner"):
-        planned(Deep())
-    (said, *_) = messages(caplog, logging.INFO)
+    planned(Deep())
+    (said,) = messages(caplog)
+    assert "what else it runs could not be read (the model's operators cannot be read:" in said
     assert f"top_mlp [{', '.join([str(DIM)] * 8)}, ...] of 12 layers" in said

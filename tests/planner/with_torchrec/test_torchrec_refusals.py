@@ -229,13 +229,13 @@ def test_no_constraints_and_sharders_that_are_read_once_are_taken() -> None:
         ({"a": features(0, 8)}, "dict"),
         ([1], "list of int"),
         ([{"a": 1}], "list of dict"),
-        ([SimpleNamespace(sparse_features=[features(0, 8)])], "list of .*sparse_features are a l"),
+        ([SimpleNamespace(sparse_features=[8])], "list of .*sparse_features are a l"),
         ("ab", "str"),
         (3, "int"),
     ],
 )
 def test_sample_batches_are_a_list_of_batches(given: object, what: str) -> None:
-    said = f"sample_batches must be a list of KeyedJaggedTensors, of dicts .*, got a {what}"
+    said = f"sample_batches must be a list of KeyedJaggedTensors, or of batches .*, got a {what}"
     with pytest.raises(PlannerError, match=said):
         IterationTimePlanner(gpus(), 64, sample_batches=given)
 
