@@ -138,14 +138,16 @@ def read_dense(
     layers = read_layers(module, {each.path for each in found}, tables, samples, training)
     if not (layers.num_parameters and tables):
         return layers
+    linear = (each for each in module.modules() if isinstance(each, nn.Linear))
     try:
         listed = _operators(module, found, reading)
+        dense = training.applied(DenseModel(operators=listed), linear)
+        workload = Workload(tables=tuple(tables), dense=dense, local_batch_size=samples)
+        flops = work_of(rank_operators(workload)).forward_flop
     except ReadingError as error:
         return replace(layers, not_run=": ".join(filter(None, (error.message, error.hint))))
-    linear = (each for each in module.modules() if isinstance(each, nn.Linear))
-    dense = training.applied(DenseModel(operators=listed), linear)
-    workload = Workload(tables=tuple(tables), dense=dense, local_batch_size=samples)
-    flops = work_of(rank_operators(workload)).forward_flop
+    except ValueError as error:  # a tensor would be larger than any can be at this batch
+        return replace(layers, not_run=str(error))
     beside = Workload(tables=tuple(tables), dense=layers.model, local_batch_size=samples)
     same = abs(_flops(beside) / max(flops, 1.0) - 1) < SURE
     if layers.is_sure and same and not _casts(listed, dense.precision):
@@ -166,10 +168,14 @@ def _operators(
     told = reading.training.precision
     plain = {each.path for each in found if isinstance(each.module, _LOOKUPS)}
     autocast = None if told is None else half.get(told)
-    if reading.forward_batches:
-        with suppress(ReadingError):
-            return read_operators(module, reading.forward_batches, tables=plain, autocast=autocast)
-    return read_operators(module, tables=plain, autocast=autocast)
+    given = reading.forward_batches
+    try:
+        return read_operators(module, given or None, tables=plain, autocast=autocast)
+    except ReadingError:
+        if given:  # they may be features alone, and only to be counted
+            with suppress(ReadingError):
+                return read_operators(module, tables=plain, autocast=autocast)
+        raise
 
 
 def _casts(operators: OperatorList[Size], precision: DataType) -> bool:
