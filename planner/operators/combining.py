@@ -137,7 +137,9 @@ def _check_alike(runs: Sequence[Recording]) -> None:
         lines = dict.fromkeys(filter(None, (a.line, b.line)))
         at = " or ".join(lines) or f"the backward, after {a.name}"
         raise refused(
-            f"what it runs depends on the data: from batch to batch the operators differ at {at}"
+            f"what it runs depends on the data: from batch to batch the operators differ at {at}",
+            "recurrent layers run as often as sequences are long on a CPU: batches whose sequences "
+            "are padded to one length tell what that many steps take",
         )
 
 
