@@ -210,7 +210,7 @@ class InteractionAmount:
     gpu: Gpu
 
     def __call__(self, point: InteractionPoint, phase: str) -> float:
-        """Add up the kernels that ``costmodel.step.dense`` has for them."""
+        """Add up the kernels that ``costmodel.step.interaction`` has for them."""
         gpu, batch = self.gpu, point.num_samples
         vectors, dim = point.num_features + 1, point.embedding_dim
         pairs, columns = vectors * (vectors - 1) // 2, vectors * dim

@@ -18,7 +18,7 @@ LAYERS = 4
 """Number of linear layers, each with an activation, in one piece of host work."""
 LAYERS_FORWARD = Issue(2.0 * LAYERS, 2.0 * LAYERS)
 """Operators and launches of a piece's forward: product and activation, as
-``costmodel.step.dense``."""
+``costmodel.step.layer_kernels``."""
 LAYERS_BACKWARD = Issue(4.0 * LAYERS, 4.0 * LAYERS)
 """Operators and launches of its backward: activation, two products, sum of the bias."""
 ONE_BACKWARD = Issue(2.0, 2.0)
