@@ -63,6 +63,8 @@ _FORMS = {
     OperatorFamily.ATTENTION: _Form(3, 4),
     OperatorFamily.CONVOLUTION: _Form(2, 3),
 }
+MULTIPLYING = frozenset(_FORMS)
+"""Families of the operators that make products."""
 _OF_VECTORS = dict.fromkeys(("aten::mv", "aten::addmv", "aten::dot"), _Form(2, 1))
 
 

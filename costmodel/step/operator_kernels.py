@@ -7,13 +7,12 @@ from costmodel.domain.hardware import Gpu
 from costmodel.domain.workload import Workload
 from costmodel.kernels.operators import operator_estimate
 from costmodel.operators.on_cuda import on_cuda
-from costmodel.operators.operator_families import OperatorFamily, family_of
+from costmodel.operators.operator_families import family_of
 from costmodel.operators.operator_list import DenseOperator
+from costmodel.operators.products import MULTIPLYING
 from costmodel.operators.work import moved
 from costmodel.step.dense_kernels import DenseKernel, DenseStretches
 from costmodel.step.graph import Role
-
-_PRODUCTS = {OperatorFamily.PRODUCT, OperatorFamily.ATTENTION, OperatorFamily.CONVOLUTION}
 
 
 def operator_kernels(workload: Workload, gpu: Gpu) -> DenseStretches:
@@ -33,7 +32,7 @@ def operator_kernels(workload: Workload, gpu: Gpu) -> DenseStretches:
                 each.name.removeprefix("aten::"),
                 estimate.seconds,
                 sum(moved(each)),
-                role=Role.PRODUCT if family_of(each.name) in _PRODUCTS else Role.OTHER,
+                role=Role.PRODUCT if family_of(each.name) in MULTIPLYING else Role.OTHER,
                 basis=estimate.basis,
                 gradients=tuple(sizes[place] for place in each.parameters),
             )

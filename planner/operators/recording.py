@@ -17,7 +17,7 @@ from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import ElementType, Pass, SequenceSize
 from planner.operators.batches import BatchArguments, leaves
 from planner.operators.refusals import GIVE_A_BATCH, ReadingError, refused
-from planner.operators.stand_ins import DenseCopy
+from planner.operators.stand_ins import DenseCopy, memory_of
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -95,17 +95,13 @@ class _StorageNumbers:
 
     def number(self, tensor: torch.Tensor, *, given: bool = False) -> int:
         """Return the number of a tensor's storage; those of given tensors are negative."""
-        storage = tensor.untyped_storage()
-        key = storage._cdata  # noqa: SLF001 - torch's own name of it, on the meta device too
+        key = memory_of(tensor)
         if key not in self._numbers:
-            self._kept.append(storage)
+            self._kept.append(tensor.untyped_storage())
             self._given += given
             self._numbers[key] = -self._given if given else self._made
             self._made += not given
         return self._numbers[key]
-
-    def known(self, tensor: torch.Tensor) -> bool:
-        return tensor.untyped_storage()._cdata in self._numbers  # noqa: SLF001 - as above
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
@@ -119,7 +115,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types h
         self.embedding_of: dict[int, str] = {}
         """What stand-in gave a memory, by its number."""
         self.originals: frozenset[int] = frozenset()
-        """Memory of the model that a copy runs in place of (``_memory``)."""
+        """Memory of the model that a copy runs in place of (``memory_of``)."""
         self.called: str = ""
         """The operator that was called last, and from where."""
 
@@ -139,7 +135,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types h
         if name.startswith(_COMMUNICATES):
             raise refused(f"it communicates between ranks by {self.called}")
         tensors = list(_tensors((args, kwargs)))
-        if self.originals and any(_memory(each) in self.originals for each in tensors):
+        if self.originals and any(memory_of(each) in self.originals for each in tensors):
             raise refused(
                 f"{self.called} reads a parameter of the model itself, not of its copy",
                 "a lambda, a bound method or a compiled one that is kept as an attribute does",
@@ -230,11 +226,6 @@ def _tensors(values: object) -> Iterator[torch.Tensor]:
     for each in tree_leaves(values):
         if isinstance(each, torch.Tensor) and each.layout is torch.strided:
             yield each
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    """Return what tells memory of tensors apart, on the meta device too."""
-    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 - as above
 
 
 def _line() -> str:

@@ -209,8 +209,13 @@ def dense_copy(model: nn.Module, tables: Collection[str] = ()) -> DenseCopy:
     if on_meta:
         return DenseCopy(copied.to("meta"), given, elements, 0, on_meta, frozenset())
     materialized = _materialize(copied)
-    originals = frozenset(each.untyped_storage()._cdata for each in dense)  # noqa: SLF001
+    originals = frozenset(map(memory_of, dense))
     return DenseCopy(copied.to("cpu"), given, elements, materialized, on_meta, originals)
+
+
+def memory_of(tensor: torch.Tensor) -> int:
+    """Return what tells the memory of tensors apart, on the meta device too."""
+    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 - torch has no other name of it
 
 
 def _stand_ins(

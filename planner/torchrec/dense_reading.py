@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
@@ -30,7 +29,7 @@ from costmodel.operators.operator_list import OperatorList, Size
 from costmodel.operators.work import work_of
 from planner.operators.reading import read_operators
 from planner.operators.refusals import ReadingError
-from planner.torchrec.dense_training import DenseTraining
+from planner.torchrec.dense_training import HALF, DenseTraining
 from planner.torchrec.error_types import refusing
 from planner.torchrec.modules import FoundTable, ModelReading
 
@@ -164,10 +163,9 @@ def _operators(
     module: nn.Module, found: Sequence[FoundTable], reading: ModelReading
 ) -> OperatorList[Size]:
     """Return what a model runs, with given batches, or else with made ones."""
-    half = {DataType.FP16: torch.float16, DataType.BF16: torch.bfloat16}
-    told = reading.training.precision
     plain = {each.path for each in found if isinstance(each.module, _LOOKUPS)}
-    autocast = None if told is None else half.get(told)
+    told = reading.training.precision
+    autocast = next((theirs for theirs, ours in HALF.items() if ours is told), None)
     given = reading.forward_batches
     try:
         return read_operators(module, given or None, tables=plain, autocast=autocast)

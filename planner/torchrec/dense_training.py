@@ -36,7 +36,8 @@ _OPTIMIZERS = {
     "PartialRowWiseAdam": Optimizer.PARTIAL_ROWWISE_ADAM,
 }
 """Our optimizer with as much state per parameter, by class name of torch and TorchRec."""
-_HALF = {torch.float16: DataType.FP16, torch.bfloat16: DataType.BF16}
+HALF = {torch.float16: DataType.FP16, torch.bfloat16: DataType.BF16}
+"""Our half precisions, by torch's."""
 
 _OPTIMIZER_NAMES = {each.value: each for each in Optimizer} | {
     f"torch.optim.{name}": each for name, each in _OPTIMIZERS.items() if hasattr(torch.optim, name)
@@ -128,7 +129,7 @@ def _assumed(said: Sequence[str]) -> str:
 
 def assumed_precision(layers: Iterable[nn.Linear]) -> DataType:
     """Return the layers' data type if it is half, else the type in which torch multiplies FP32."""
-    types = {_HALF.get(each.weight.dtype) for each in layers}
+    types = {HALF.get(each.weight.dtype) for each in layers}
     half = types.pop() if len(types) == 1 else None
     if half is not None:
         return half

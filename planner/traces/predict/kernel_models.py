@@ -8,7 +8,7 @@ from costmodel.domain.workload import DataType
 from costmodel.kernels.operators import bytes_estimate, operator_estimate
 from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import DenseOperator, ElementType
-from costmodel.operators.products import check_form, factors
+from costmodel.operators.products import MULTIPLYING, check_form, factors
 from costmodel.operators.work import moved
 
 _MULTIPLIED = {ElementType.FLOAT32, ElementType.FLOAT16, ElementType.BFLOAT16}
@@ -46,9 +46,7 @@ def timed(operator: DenseOperator[int], gpu: Gpu) -> Timed:
 def _known_family(operator: DenseOperator[int], gpu: Gpu) -> OperatorFamily:
     """Return an operator's family; ``OTHER`` too where it multiplies what no model multiplies."""
     family = family_of(operator.name)
-    if family not in {
-        OperatorFamily.PRODUCT, OperatorFamily.ATTENTION, OperatorFamily.CONVOLUTION
-    }:  # fmt: skip
+    if family not in MULTIPLYING:
         return family
     try:
         check_form(operator)
