@@ -34,7 +34,8 @@ def _sequences(samples: int, read: Sequence[tuple[EmbeddingTable, int]]) -> Sequ
     longest, ids = 0.0, 0.0
     for table, number in read:
         mean = table.pooling_factor / table.num_features
-        above = expected_maximum(samples) * table.pooling_std if table.pooling_std else 0.0
+        spread = table.pooling_std / table.num_features  # as where all have the same lengths
+        above = expected_maximum(samples) * spread if spread else 0.0
         longest = max(longest, table.longest_bag or mean + above)
         ids += samples * mean * number
     return SequenceSize(round(longest), round(ids))

@@ -14,6 +14,7 @@ from costmodel.domain.hardware import (
     Source,
 )
 
+BY_BYTES = KernelFamily(source=Source.ROOFLINE, origin="not measured: by the bytes of tensors")
 NOT_MEASURED = KernelFamily(source=Source.ROOFLINE, origin="not measured")
 
 
@@ -24,6 +25,7 @@ class OtherFamily(StrEnum):
     EMBEDDING_BACKWARD = "embedding_backward"
     MEMORY_BOUND = "memory_bound"
     MEMORY_COPY = "memory_copy"
+    OPERATORS = "operators"
     HOST = "host"
     INTER_NODE = "inter_node"
 
@@ -33,6 +35,7 @@ SINGLE_NUMBERS: Mapping[OtherFamily, str] = {
     OtherFamily.EMBEDDING_BACKWARD: "gpu.update_efficiency",
     OtherFamily.MEMORY_BOUND: "gpu.memory_bandwidth",
     OtherFamily.MEMORY_COPY: "host.pcie_bandwidth",
+    OtherFamily.OPERATORS: "gpu.element_times",
     OtherFamily.HOST: "host.op_time",
     OtherFamily.INTER_NODE: "inter_node.bandwidth",
 }
@@ -55,6 +58,8 @@ def kernel_families(hardware: HardwareProfile) -> Mapping[str, KernelFamily]:
         families[f"gemm.{data_type}"] = _gemm(constants, origin)
     single = {name.value: _single(hardware, number) for name, number in SINGLE_NUMBERS.items()}
     streamed = replace(single["memory_bound"], source=Source.ROOFLINE, num_points=0)
+    if not hardware.gpu.element_times:
+        single["operators"] = BY_BYTES
     return {**families, **single, "memory_bound": streamed, **hardware.families}
 
 

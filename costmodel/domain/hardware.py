@@ -287,6 +287,9 @@ class Gpu:
     """The same of columns of one tensor put in another order: strided copies of short rows."""
     in_place_efficiency: float = 1.0
     """The same of a tensor changed in place: above 1, as nothing is fetched to be overwritten."""
+    element_times: Mapping[str, Seconds] = field(default_factory=dict)
+    """Seconds of an element of an operator beyond those of its bytes, by the operator's name in
+    aten; of others memory alone decides."""
 
     def __hash__(self) -> int:
         """Hash what is not a mapping: results are kept by GPU."""

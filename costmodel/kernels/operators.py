@@ -7,7 +7,15 @@ from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Bound, Estimate, Gpu, HardwareProfile, Source
 from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import gemm_estimate
-from costmodel.kernels.pointwise import batched_product_time, concat_time, pointwise_time
+from costmodel.kernels.pointwise import (
+    batched_product_time,
+    concat_time,
+    index_backward_time,
+    pointwise_time,
+    row_sum_time,
+    scalar_time,
+)
+from costmodel.operators.operator_families import OperatorFamily, family_of, plain_name
 from costmodel.operators.operator_list import (
     DenseOperator,
     ElementType,
@@ -15,7 +23,7 @@ from costmodel.operators.operator_list import (
     Pass,
 )
 from costmodel.operators.products import Product, products_of
-from costmodel.operators.work import moved
+from costmodel.operators.work import moved, num_elements
 
 LARGE_PRODUCT = 128
 """Batched products with a side of at most this pad to small tiles (``batched_product_time``)."""
@@ -35,7 +43,7 @@ def products_estimate(products: Product, data_type: DataType, gpu: Gpu) -> Estim
 
 
 def operator_estimate(operator: DenseOperator[int], precision: DataType, gpu: Gpu) -> Estimate:
-    """Predict an operator's kernels: its products, or else its bytes.
+    """Predict an operator's kernels: its products, or else its bytes and elements.
 
     What bounds it is what bounds the longest of its products.
 
@@ -51,19 +59,79 @@ def operator_estimate(operator: DenseOperator[int], precision: DataType, gpu: Gp
 
     """
     products = [each for each in products_of(operator) if each.flop]
-    if products:
-        data_type = HALF_TYPES.get(operator.inputs[0].data_type, precision)
-        estimates = [products_estimate(each, data_type, gpu) for each in products]
-        longest = max(estimates, key=lambda each: each.seconds)
-        return replace(longest, seconds=sum(each.seconds for each in estimates))
-    return bytes_estimate(operator, gpu)
+    if not products:
+        return bytes_estimate(operator, gpu)
+    data_type = HALF_TYPES.get(operator.inputs[0].data_type, precision)
+    estimates = [products_estimate(each, data_type, gpu) for each in products]
+    longest = max(estimates, key=lambda each: each.seconds)
+    beside = _element_seconds(operator, gpu)
+    return replace(longest, seconds=beside + sum(each.seconds for each in estimates))
 
 
 def bytes_estimate(operator: DenseOperator[int], gpu: Gpu) -> Estimate:
-    """Predict an operator's kernel by the bytes that it moves."""
-    time = concat_time if operator.name in {"aten::cat", "aten::stack"} else pointwise_time
-    seconds = time(sum(moved(operator)), gpu)
-    return Estimate(seconds=seconds, bound_by=Bound.HBM_BANDWIDTH, source=Source.ROOFLINE)
+    """Predict an operator's kernel by the bytes that it moves, and what its elements take more."""
+    more = _element_seconds(operator, gpu)
+    return Estimate(
+        seconds=more + _memory_seconds(operator, gpu),
+        bound_by=Bound.ARITHMETIC if more else Bound.HBM_BANDWIDTH,
+        source=Source.FITTED if more else Source.ROOFLINE,
+    )
+
+
+def _element_seconds(operator: DenseOperator[int], gpu: Gpu) -> Seconds:
+    """Return what all elements of an operator take beyond memory (``Gpu.element_times``)."""
+    each = gpu.element_times.get(plain_name(operator.name), 0.0)
+    return each * num_elements(operator) if each else 0.0
+
+
+def _memory_seconds(operator: DenseOperator[int], gpu: Gpu) -> Seconds:
+    """Return the time of an operator's kernel that its bytes decide, or how it goes to memory."""
+    name, num_bytes = plain_name(operator.name), sum(moved(operator))
+    if name in {"cat", "stack"}:
+        return concat_time(num_bytes, gpu)
+    if gpu.is_core:
+        return pointwise_time(num_bytes, gpu)
+    if name == "_index_put_impl":
+        return index_backward_time(num_elements(operator), gpu)
+    if _adds_rows(operator):
+        (matrix, *_), (rows, columns) = operator.inputs, operator.inputs[0].sizes
+        return row_sum_time(rows, columns, matrix.data_type.num_bytes, gpu)
+    if _converts(operator):
+        return scalar_time(num_elements(operator), num_bytes, gpu)
+    return pointwise_time(num_bytes, gpu)
+
+
+def _adds_rows(operator: DenseOperator[int]) -> bool:
+    """Tell whether an operator adds up the rows of a matrix, as a bias's gradient is made."""
+    if operator.name != "aten::sum" or len(operator.inputs[0].sizes) != 2:
+        return False
+    return operator.outputs[0].elements == operator.inputs[0].sizes[1]
+
+
+def _converts(operator: DenseOperator[int]) -> bool:
+    """Tell whether a copy gives elements of another type than it reads."""
+    if family_of(operator.name) is not OperatorFamily.COPY or not operator.outputs:
+        return False
+    return operator.inputs[-1].data_type is not operator.outputs[0].data_type
+
+
+_BY_ELEMENTS = frozenset((
+    OperatorFamily.ELEMENTWISE, OperatorFamily.NORMALIZATION, OperatorFamily.GATHER,
+    OperatorFamily.SCATTER, OperatorFamily.LOSS, OperatorFamily.POOLING,
+))  # fmt: skip
+"""Families whose operators a core computes no faster than its memory gives elements."""
+
+
+def is_known(operator: DenseOperator[int], gpu: Gpu) -> bool:
+    """Tell whether a model knows an operator: it multiplies, or what bounds it was measured.
+
+    Memory bounds a GPU's kernels unless ``Gpu.element_times`` says otherwise.
+    """
+    family = family_of(operator.name)
+    if family is OperatorFamily.OTHER:
+        return plain_name(operator.name) in gpu.element_times
+    by_elements = gpu.is_core and family in _BY_ELEMENTS
+    return not by_elements or plain_name(operator.name) in gpu.element_times
 
 
 class PassTime(NamedTuple):

@@ -81,15 +81,18 @@ _NAMES: Mapping[OperatorFamily, str] = {
     "native_dropout_backward mse_loss mse_loss_backward smooth_l1_loss smooth_l1_loss_backward "
     "binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits",
 }  # fmt: skip
-_FAMILY_OF = {
-    name if "::" in name else f"aten::{name}": family
-    for family, names in _NAMES.items()
-    for name in names.split()
-}
+
+
+def plain_name(name: str) -> str:
+    """Return the name of an operator of aten that is neither in place nor of lists."""
+    return name.removeprefix("aten::").removeprefix("_foreach_").removesuffix("_")
 
 
 def family_of(name: str) -> OperatorFamily:
     """Return the family of an operator: in place, and of lists, that of the plain one."""
-    plain = name.replace("::_foreach_", "::")
-    found = _FAMILY_OF.get(plain) or _FAMILY_OF.get(plain.removesuffix("_"))
-    return found or OperatorFamily.OTHER
+    return _FAMILY_OF.get(plain_name(name), OperatorFamily.OTHER)
+
+
+_FAMILY_OF = {
+    plain_name(name): family for family, names in _NAMES.items() for name in names.split()
+}

@@ -55,6 +55,24 @@ def moved(operator: DenseOperator[int]) -> Moved:
     return Moved(read, written)
 
 
+def num_elements(operator: DenseOperator[int]) -> float:
+    """Return how many elements an operator works on one by one.
+
+    Of gathers what they give, of scatters what they add, of attention the scores, of others the
+    largest tensor.
+    """
+    family, inputs, outputs = family_of(operator.name), operator.inputs, operator.outputs
+    if family is OperatorFamily.ATTENTION:
+        scores = next(products_of(operator))
+        return float(scores.count * scores.m * scores.n)
+    if family is OperatorFamily.GATHER:
+        return max((each.elements for each in outputs), default=0.0)
+    if family is OperatorFamily.SCATTER:
+        added = inputs[:1] if operator.name.endswith("_backward") else inputs[1:]
+        return max((each.elements for each in added), default=0.0)
+    return max((each.elements for each in (*inputs, *outputs)), default=0.0)
+
+
 def _bytes(*tensors: OperatorTensor[int]) -> Bytes:
     return sum((each.num_bytes for each in tensors), 0.0)
 

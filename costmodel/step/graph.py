@@ -56,6 +56,8 @@ class Role(StrEnum):
     """A lookup's backward, fused with the optimizer."""
     PRODUCT = "product"
     """A matrix product, single or batched."""
+    BY_BYTES = "by_bytes"
+    """An operator that no model knows: its time is that of its bytes."""
     EXCHANGE = "exchange"
     """A collective, or a core's own share of its work."""
     ORDER_FEATURES = "order_features"

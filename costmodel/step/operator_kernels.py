@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from costmodel.domain.dense_operators import rank_operators
-from costmodel.domain.hardware import Gpu
+from costmodel.domain.hardware import Gpu, Topology
 from costmodel.domain.workload import Workload
-from costmodel.kernels.operators import operator_estimate
+from costmodel.kernels.operators import is_known, operator_estimate
 from costmodel.operators.on_cuda import on_cuda
-from costmodel.operators.operator_families import family_of
-from costmodel.operators.operator_list import DenseOperator
+from costmodel.operators.operator_families import family_of, plain_name
+from costmodel.operators.operator_list import DenseOperator, OperatorList
 from costmodel.operators.products import MULTIPLYING
 from costmodel.operators.work import moved
 from costmodel.step.dense_kernels import DenseKernel, DenseStretches
@@ -21,9 +21,7 @@ def operator_kernels(workload: Workload, gpu: Gpu) -> DenseStretches:
     Embeddings are waited for before the first operator that reads one, and their gradients are sent
     after the last operator that gives one.
     """
-    listed, precision = rank_operators(workload), workload.dense.precision
-    if not gpu.is_core:
-        listed = on_cuda(listed)
+    listed, precision = _listed(workload, gpu), workload.dense.precision
     sizes = [each.num_bytes for each in listed.parameters]
 
     def kernels(operators: Sequence[DenseOperator[int]]) -> list[DenseKernel]:
@@ -32,7 +30,7 @@ def operator_kernels(workload: Workload, gpu: Gpu) -> DenseStretches:
                 each.name.removeprefix("aten::"),
                 estimate.seconds,
                 sum(moved(each)),
-                role=Role.PRODUCT if family_of(each.name) in MULTIPLYING else Role.OTHER,
+                role=_role(each, gpu),
                 basis=estimate.basis,
                 gradients=tuple(sizes[place] for place in each.parameters),
             )
@@ -48,3 +46,29 @@ def operator_kernels(workload: Workload, gpu: Gpu) -> DenseStretches:
         before_exchange=kernels(operators[loss:exchange]),
         after_exchange=kernels(operators[exchange:]),
     )
+
+
+def _role(operator: DenseOperator[int], gpu: Gpu) -> Role:
+    """Return the role of an operator's kernel: what its error is the error of."""
+    if family_of(operator.name) in MULTIPLYING:
+        return Role.PRODUCT
+    return Role.OTHER if is_known(operator, gpu) else Role.BY_BYTES
+
+
+def unknown_shares(workload: Workload, topology: Topology) -> dict[str, float]:
+    """Return the share of the kernels' time that each operator takes that no model knows."""
+    gpu, precision = topology.hardware.gpu, workload.dense.precision
+    times = dict[str, float]()
+    total = 0.0
+    for each in _listed(workload, gpu).operators:
+        seconds, name = operator_estimate(each, precision, gpu).seconds, plain_name(each.name)
+        total += seconds
+        if not is_known(each, gpu):
+            times[name] = times.get(name, 0.0) + seconds
+    return {name: seconds / total for name, seconds in times.items()}
+
+
+def _listed(workload: Workload, gpu: Gpu) -> OperatorList[int]:
+    """Return a workload's operators at a rank's batch, as a machine runs them."""
+    listed = rank_operators(workload)
+    return listed if gpu.is_core else on_cuda(listed)

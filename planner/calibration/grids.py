@@ -11,18 +11,22 @@ from costmodel.base.units import GB, GIB, KIB, MIB, Bytes
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.workload import DataType, Optimizer
 from planner.calibration.embedding_grid import EmbeddingLimits, embedding_grid, sobol
+from planner.calibration.fit_operators import MOVED
 from planner.calibration.points import (
     CollectivePoint,
     Family,
     GemmPoint,
     HostPart,
     HostPoint,
+    OperatorPoint,
     Point,
     StreamOp,
     StreamPoint,
 )
 
 _SEED = 0
+_FEW_ELEMENTS = 512
+"""Elements of an operator of which only the call is measured."""
 _UPLOAD_BYTES = 64 * 2**20
 _FOCUS = (0.25, 0.5, 1.0)
 _BATCHES_PER_SET = 4
@@ -64,6 +68,7 @@ def grid_points(grid: Grid, target: Target) -> dict[Family, tuple[Point, ...]]:
     sets = (_CPU_SETS if target.on_cpu else _GPU_SETS) if full else 30
     return {
         Family.STREAM: tuple(_streams(target, full=full)),
+        Family.OPERATOR: tuple(_operators(target)),
         Family.GEMM: (
             *_products(target, 400 if full else 150),
             *(_interactions(32 if full else 10) if target.on_cpu else ()),
@@ -106,6 +111,15 @@ def _streams(target: Target, *, full: bool) -> Iterator[StreamPoint]:
     largest: Bytes = 256 * MIB if target.on_cpu else 4 * GIB
     for op, size in product(StreamOp, _sizes(16 * KIB, largest, 2 if full else 1)):
         yield StreamPoint(op=op, num_bytes=size)
+
+
+def _operators(target: Target) -> Iterator[OperatorPoint]:
+    """Yield operators of dense parts on next to nothing, and at two sizes."""
+    sizes = (2**15, 2**20) if target.on_cpu else (2**20, 2**25)
+    left_out = "native_dropout" if target.on_cpu else "bernoulli"
+    for size, name in product((_FEW_ELEMENTS, *sizes), MOVED):
+        if name != left_out:
+            yield OperatorPoint(operator=name, num_elements=size)
 
 
 def _products(target: Target, count: int) -> tuple[Point, ...]:

@@ -11,6 +11,7 @@ from planner.calibration.measure_collectives import measure_collective
 from planner.calibration.measure_dense import measure_product, measure_stream
 from planner.calibration.measure_embedding import TableKernel
 from planner.calibration.measure_host import measure_host
+from planner.calibration.measure_operators import measure_operator
 from planner.calibration.points import EmbeddingPoint, Family, Point, StreamPoint, TableSet
 from planner.calibration.records import Failure, Record
 
@@ -55,6 +56,7 @@ class Measurer:
         self._device, self._meet = device, meet
         self._measures: Mapping[str, Measure] = {
             Family.STREAM: self._stream,
+            Family.OPERATOR: measure_operator,
             Family.GEMM: measure_product,
             Family.HOST: measure_host,
             Family.COLLECTIVE: measure_collective,

@@ -14,6 +14,7 @@ from planner.calibration.points import (
     EmbeddingPoint,
     Family,
     GemmPoint,
+    OperatorPoint,
     Point,
     StreamPoint,
 )
@@ -24,6 +25,7 @@ _ITEMS = TypeVar("_ITEMS")
 _WEIGHTS: Mapping[Family, int] = {
     Family.HOST: 8,
     Family.STREAM: 25,  # five sizes of each operator: a fold without one can still be fitted
+    Family.OPERATOR: 4,
     Family.GEMM: 4,  # of every type
     Family.COLLECTIVE: 50,  # ten sizes of each operation: a curve needs as many
 }
@@ -46,6 +48,10 @@ def ordered_families(grid: Mapping[Family, Sequence[Point]], *, on_cpu: bool) ->
         if family is Family.EMBEDDING:
             sets = [tuple(some) for _, some in groupby(points, key=_tables)]
             yield Ordered(family, _CPU_SETS if on_cpu else _SETS, sets)
+            continue
+        if family is Family.OPERATOR:
+            sizes = [tuple(some) for some in grouped(points, _operator)]
+            yield Ordered(family, _WEIGHTS[family], sizes)
             continue
         groups = list(grouped(points, _kind))
         even = family in {Family.STREAM, Family.COLLECTIVE}
@@ -96,6 +102,10 @@ def _kind(point: Point) -> Hashable:
     if isinstance(point, GemmPoint):
         return point.data_type, point.num_products > 1
     return (point.op, point.focus > 0) if isinstance(point, CollectivePoint) else None
+
+
+def _operator(point: Point) -> Hashable:
+    return point.operator if isinstance(point, OperatorPoint) else None
 
 
 def _tables(point: Point) -> Hashable:

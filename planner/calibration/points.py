@@ -20,6 +20,7 @@ class Family(StrEnum):
     """Kernel families, in the order in which they are measured."""
 
     STREAM = "stream"
+    OPERATOR = "operator"
     GEMM = "gemm"
     HOST = "host"
     COLLECTIVE = "collective"
@@ -134,6 +135,17 @@ class StreamPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorPoint:
+    """One operator of a dense part, by itself."""
+
+    operator: str
+    """Name in aten, without an underscore at its end."""
+    num_elements: int
+    """Elements of FP32."""
+    family: ClassVar[str] = Family.OPERATOR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostPoint:
     """One piece of host work."""
 
@@ -162,7 +174,14 @@ Kinds = Mapping[str, type[Point]]
 """The dataclass of each family."""
 KINDS: Kinds = {
     kind.family: kind
-    for kind in (StreamPoint, GemmPoint, HostPoint, CollectivePoint, EmbeddingPoint)
+    for kind in (
+        StreamPoint,
+        OperatorPoint,
+        GemmPoint,
+        HostPoint,
+        CollectivePoint,
+        EmbeddingPoint,
+    )
 }
 
 

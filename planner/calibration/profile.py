@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from costmodel.domain.hardware import (
     Source,
 )
 from costmodel.kernels.collectives import bus_factor
+from costmodel.kernels.pointwise import pointwise_time
 from costmodel.kernels.shard_traffic import Caches, warp_caches
 from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD
 from planner.calibration.curves import Accuracy, Samples, accuracy, rounded
@@ -31,6 +33,7 @@ from planner.calibration.fit_embedding import (
     fit_uvm,
 )
 from planner.calibration.fit_host import HostFit, fit_host
+from planner.calibration.fit_operators import OperatorFit, fit_operators
 from planner.calibration.fit_stream import CALL_TIME, StreamFit, StreamSetting, fit_stream
 from planner.calibration.gemm_constants import fit_gemm
 from planner.calibration.lookup_data import LookupSetting
@@ -41,6 +44,7 @@ from planner.calibration.points import (
     GemmPoint,
     HostPart,
     HostPoint,
+    OperatorPoint,
     StreamOp,
     StreamPoint,
 )
@@ -125,6 +129,9 @@ def fit_profile(
     uvm = fit_uvm(_of_kind(records, EmbeddingPoint), lookups, setting)
     fits = _Fits(stream, host, setting, memory, lookups, uvm, synchronous, origin_text(facts))
     gpu, sources = _gpu(machine, setting.latency, fits)
+    operators = fit_operators(
+        _of_kind(records, OperatorPoint), lambda num_bytes: pointwise_time(num_bytes, gpu)
+    )
     gemm, gemm_sources, batched = fit_gemm(_of_kind(records, GemmPoint), gpu, fits.origin)
     curves = _curves(_of_kind(records, CollectivePoint), fits.origin)
     others = base.curves if base else ()
@@ -134,7 +141,7 @@ def fit_profile(
     links, link_sources, link_kinds = _links(curves, base, fits.origin)
     profile = HardwareProfile(
         name=machine.name,
-        gpu=replace(gpu, gemm=gemm),
+        gpu=replace(gpu, gemm=gemm, element_times=operators.element_times if operators else {}),
         host=host_side,
         gpus_per_node=machine.ranks_per_node,
         curves=(*curves, *kept),
@@ -143,10 +150,11 @@ def fit_profile(
         sources={
             "gpus_per_node": "ranks per node of the calibration",
             **sources, **gemm_sources, **host_sources, **link_sources,
+            **({"gpu.element_times": f"fitted: {fits.origin}"} if operators else {}),
         },
         kinds={**link_kinds, **_uvm_kind(fits)},
         device=Device.CPU if synchronous else Device.CUDA,
-        families=_families(fits),
+        families={**_families(fits), **_of_operators(operators, fits)},
     )  # fmt: skip
     uneven = uneven_errors(_of_kind(records, CollectivePoint), profile)
     return _calibrated(profile, fits, uneven, batched)
@@ -188,6 +196,7 @@ def _setting(
 def _gpu(machine: MachineFacts, latency: Seconds, fits: _Fits) -> tuple[Gpu, dict[str, str]]:
     """Return the device without its products, and the sources of its numbers."""
     fitted, bandwidth = fits.lookups.constants, rounded(fits.stream.bandwidth)
+    shares: dict[str, Any] = {name: rounded(share) for name, share in _shares(fits).items()}
     gpu = Gpu(
         name=machine.name,
         memory_bytes=machine.memory_bytes,
@@ -215,7 +224,7 @@ def _gpu(machine: MachineFacts, latency: Seconds, fits: _Fits) -> tuple[Gpu, dic
         forward_correction=fits.lookups.corrections.forward,
         backward_correction=fits.lookups.corrections.backward,
         stream_correction=fits.stream.correction,
-        **{name: rounded(share) for name, share in _shares(fits).items()},
+        **shares,
     )
     lookups = f"fitted to {fits.lookups.num_points} lookups: {fits.origin}"
     names = (
@@ -381,6 +390,15 @@ def _families(fits: _Fits) -> dict[str, KernelFamily]:
     )
     found["host"] = _family(host.errors, host.num_points, fits.origin, {})
     return found
+
+
+def _of_operators(fit: OperatorFit | None, fits: _Fits) -> dict[str, KernelFamily]:
+    """Return what the times of single operators rest on; nothing if none was measured."""
+    if fit is None:
+        return {}
+    origin = f"{fits.origin}; by bytes alone {100 * fit.errors_by_bytes.median:.0f}%"
+    sizes = {"num_elements": fit.num_elements}
+    return {"operators": _family(fit.errors, fit.num_points, origin, sizes)}
 
 
 def _family(

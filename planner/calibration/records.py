@@ -220,6 +220,7 @@ def _entry(data: dict[str, Any] | None, kinds: Kinds) -> Record | Failure | None
 _PHASES: Mapping[str, tuple[str, ...]] = {
     Family.EMBEDDING: ("forward", "backward"),
     Family.GEMM: ("product",),
+    Family.OPERATOR: ("operator",),
     Family.COLLECTIVE: ("collective",),
 }
 """Phases that profiles are fitted to, by family."""

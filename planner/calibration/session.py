@@ -277,7 +277,7 @@ class _Session:
 
         Cores share the memory that copies and sums come from, and in a step all copy at once.
         """
-        shared = self._device.synchronous and family == Family.STREAM
+        shared = self._device.synchronous and family in {Family.STREAM, Family.OPERATOR}
         return shared or family == Family.COLLECTIVE
 
     def _target(self) -> Target:

@@ -61,6 +61,9 @@ def profile_from_document(document: Document) -> HardwareProfile:
         for name, entry in values.get("families", {}).items()
     }
     gpu = {**_numbers(values["gpu"]), **_numbers(values["embedding"])}
+    operators = values.get("operators")
+    if operators is not None:
+        gpu["element_times"] = operators.element_times
     numbers = dict(_sourced(values))
     return HardwareProfile(
         name=values["name"],
@@ -74,10 +77,12 @@ def profile_from_document(document: Document) -> HardwareProfile:
         sources={
             **{name: entry.source for name, entry in numbers.items()},
             **{f"gpu.gemm.{name}": entry.source for name, entry in values["gemm"].items()},
+            **({} if operators is None else {"gpu.element_times": operators.source}),
         },
         kinds={
             name: kind for name, entry in numbers.items() if (kind := entry.known_kind) is not None
-        },
+        }
+        | ({"gpu.element_times": operators.kind} if operators and operators.kind else {}),
         families=families,
         traced=_traced(values["traced"]) if "traced" in values else TracedTimes(),
     )

@@ -149,6 +149,8 @@ Correction = Annotated[
 """A ``TimeCorrection``, by its knots in microseconds."""
 
 
+OperatorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_:.]{1,80}$")]
+
 Kind = Annotated[Source, Field(strict=False)]
 """What a number rests on."""
 _BEGINNINGS = {
@@ -331,6 +333,16 @@ class GemmEntry(_Fit):
     shapes: Annotated[list[Range], _of_length(3), _counted(3)] | None = None
 
 
+class OperatorsSection(_ProfileSection):
+    """``Gpu.element_times``, and where they come from."""
+
+    domain = Gpu
+
+    source: Text
+    kind: Kind | None = None
+    element_times: dict[OperatorName, Time] = Field(max_length=1000)
+
+
 class FamilyEntry(_Fit):
     """Fields of ``KernelFamily``."""
 
@@ -407,5 +419,6 @@ class ProfileFile(_ProfileSection):
     gemm: Annotated[
         dict[Annotated[DataType, Field(strict=False)], GemmEntry], AfterValidator(_of_all_types)
     ]
+    operators: OperatorsSection | None = None
     collectives: list[CurveEntry]
     traced: TracedSection = Field(default_factory=TracedSection)

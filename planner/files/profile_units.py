@@ -49,6 +49,11 @@ def parse_quantity(value: object, units: Mapping[str, float]) -> float:
 
 
 def quantity_text(value: float, field_name: str) -> str:
-    """Return an SI value in the unit of its field that makes the shortest text."""
-    texts = [f"{value / scale:.12g} {unit}".strip() for unit, scale in units_of(field_name).items()]
-    return min(texts, key=len)
+    """Return an SI value as the shortest text in a unit of its field that is read back as it was.
+
+    Where none is, the shortest of all.
+    """
+    units = units_of(field_name)
+    texts = [f"{value / scale:.12g} {unit}".strip() for unit, scale in units.items()]
+    exact = [text for text in texts if parse_quantity(text, units) == value]
+    return min(exact or texts, key=len)

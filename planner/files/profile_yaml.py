@@ -54,9 +54,25 @@ def profile_text(profile: HardwareProfile) -> str:
         *_section(schema.LinkSection, profile.intra_node, "intra_node", profile),
         "inter_node:",
         *_section(schema.LinkSection, profile.inter_node, "inter_node", profile),
+        *_operators(profile),
         fitted_text(profile.gpu.gemm, profile.curves, profile.sources, profile.families)
         + _traced(profile.traced),
     ])
+
+
+def _operators(profile: HardwareProfile) -> list[str]:
+    """Return the lines of the times of single operators; none without any."""
+    path, times = "gpu.element_times", profile.gpu.element_times
+    if not times:
+        return []
+    kind = [f"  kind: {profile.kinds[path]}"] if path in profile.kinds else []
+    return [
+        "operators:",
+        f"  source: {dumps(profile.sources.get(path, 'not said'))}",
+        *kind,
+        "  element_times:",
+        *(f"    {name}: {quantity_text(each, 'element_time')}" for name, each in times.items()),
+    ]
 
 
 def fitted_text(

@@ -8,14 +8,17 @@ from costmodel.domain.dense_operators import rank_batch
 from costmodel.domain.hardware import Device, Gpu, Topology
 from costmodel.domain.workload import DataType, Optimizer, Pooling, Workload
 from costmodel.operators.operator_list import OperatorList, Size
+from costmodel.step.operator_kernels import unknown_shares
 from planner.planned.verdict import SAME_STEP
-from planner.show.format import count, duration
+from planner.show.format import count, duration, percent
 
 _NOT_EVERYWHERE = {
     DataType.BF16: "GPUs before Ampere",
     DataType.FP8: "GPUs before Hopper and Ada",
 }
 """Data types that some GPUs cannot multiply, with a name of these GPUs."""
+_MOST_NAMED = 5
+"""Operators that a note names."""
 _LOOKUPS = {
     Device.CUDA: (
         (DataType.FP32, DataType.FP16, DataType.FP8),
@@ -107,6 +110,7 @@ def notes_on(workload: Workload, topology: Topology) -> Iterator[str]:
     """
     yield from untrained(workload, topology.hardware.device)
     yield from notes_on_reading(workload)
+    yield from _unknown_operators(workload, topology)
     gpu, asked = topology.hardware.gpu, _uses(workload)
     for data_type, older in _NOT_EVERYWHERE.items():
         if topology.hardware.device is Device.CPU or _multiplies(gpu, data_type):
@@ -117,6 +121,19 @@ def notes_on(workload: Workload, topology: Topology) -> Iterator[str]:
                 f"have none): the {asked[data_type]} in {data_type.value} may be slower than "
                 "predicted, or not run"
             )
+
+
+def _unknown_operators(workload: Workload, topology: Topology) -> Iterator[str]:
+    """Yield which operators of a dense part no model knows, and their share of its kernels."""
+    shares = {} if workload.dense.operators is None else unknown_shares(workload, topology)
+    if shares:
+        names = sorted(shares, key=lambda each: -shares[each])
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        yield (
+            f"operators that no model knows are timed by the bytes of their tensors, "
+            f"{percent(sum(shares.values()))} of the dense part's kernels: "
+            f"{', '.join(names[:_MOST_NAMED])}{more}"
+        )
 
 
 def note_on_change(before: Seconds | None, now: Seconds) -> Iterator[str]:

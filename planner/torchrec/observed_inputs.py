@@ -25,6 +25,8 @@ class ObservedInputs:
     """Mean ids per sample, over all features of the table."""
     pooling_std: float
     """Standard deviation of the ids per sample."""
+    longest_bag: float
+    """Ids of the longest bag of a feature in a batch, mean of the batches; 0: all have as many."""
     bags_per_sample: float
     """Lengths per sample and feature: 1 unless batches are variable (VBE)."""
     inputs: ReuseHistogram
@@ -122,7 +124,8 @@ def observe(
     """
     counts: list[int] = []
     lookups = samples = counted = 0
-    bags = deviations = 0.0
+    bags = deviations = longest = 0.0
+    alike = True
     for batch in batches:
         ids = _ids(batch, feature_names)
         if ids is None:
@@ -131,6 +134,8 @@ def observe(
         bags += _num_bags(batch, feature_names)
         lookups += ids.numel()
         deviations += _deviations(batch, feature_names)
+        shortest, its_longest = _extremes(batch, feature_names)
+        longest, alike = longest + its_longest, alike and shortest == its_longest
         counted += 1
         counts.extend(_hits(ids))
     if samples == 0:
@@ -140,6 +145,7 @@ def observe(
         # one without ids still takes a lookup now and then, one that is not there an id a sample
         pooling_factor=max(lookups, 1) / samples + len(set(feature_names) - seen),
         pooling_std=sqrt(deviations / samples),
+        longest_bag=0.0 if alike else longest / counted,
         bags_per_sample=bags / samples,
         inputs=ReuseHistogram(
             row_shares=histogram_of(counts), num_lookups=max(1.0, lookups / counted)
@@ -160,6 +166,13 @@ def _num_bags(features: Any, feature_names: Sequence[str]) -> float:  # noqa: AN
     strides: dict[str, int] = dict(zip(features.keys(), features.stride_per_key(), strict=True))
     own = [strides[name] for name in feature_names if name in strides]
     return sum(own) / len(own)
+
+
+def _extremes(features: Any, feature_names: Sequence[str]) -> tuple[int, int]:  # noqa: ANN401
+    """Return the fewest and the most ids that a bag of one feature has."""
+    present = [name for name in feature_names if name in features.keys()]  # noqa: SIM118
+    lengths = torch.cat([features[name].lengths() for name in present])
+    return (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
 
 
 def _deviations(features: Any, feature_names: Sequence[str]) -> float:  # noqa: ANN401

@@ -24,7 +24,8 @@ def table_reads(found: FoundTable, reading: ModelReading) -> dict[str, Any]:
     config, samples = found.config, reading.local_batch_size
     observed = observe(reading.batches, config.feature_names) if reading.batches else None
     read = _constrained_reads(found, samples)
-    std = observed.pooling_std if observed is not None and read is None else 0.0
+    told = observed if read is None else None
+    std, longest = (told.pooling_std, told.longest_bag) if told else (0.0, 0.0)
     if read is None and observed is not None:
         read = observed.pooling_factor, observed.bags_per_sample
     pooling_factor, bags = read or (float(len(config.feature_names)), 1.0)
@@ -37,6 +38,7 @@ def table_reads(found: FoundTable, reading: ModelReading) -> dict[str, Any]:
     return {
         "pooling_factor": pooling_factor,
         "pooling_std": std,
+        "longest_bag": longest,
         "bags_per_sample": bags,
         "inputs": inputs,
     }

@@ -19,6 +19,7 @@ CAUSE_NAMES: Mapping[Cause, str] = {
     Cause.UPDATE: "lookup backward",
     Cause.GEMM: "matrix products",
     Cause.MEMORY: "memory-bound kernels",
+    Cause.BY_BYTES: "operators without a model",
     Cause.LATENCY: "latency of collectives",
     Cause.ALL_TO_ALL: "all-to-all",
     Cause.ALL_REDUCE: "all-reduce",

@@ -13,6 +13,7 @@ from bench.gpu_study.points import (
 from bench.gpu_study.rooflines import pointwise_bytes
 from costmodel.base.units import GIB, US
 from costmodel.domain.workload import DataType, Optimizer
+from planner.calibration.fit_operators import MOVED
 from planner.calibration.grids import Target
 from planner.calibration.points import (
     EmbeddingPoint,
@@ -20,6 +21,7 @@ from planner.calibration.points import (
     GemmPoint,
     HostPart,
     HostPoint,
+    OperatorPoint,
     Point,
     StreamPoint,
 )
@@ -42,7 +44,9 @@ CPU = Target(
     optimizers=(Optimizer.ROWWISE_ADAGRAD,),
     data_types=(DataType.FP32,),
 )
-FAMILIES = (*WEIGHTS, Family.HOST, Family.STREAM, Family.GEMM, Family.EMBEDDING)
+FAMILIES = (
+    *WEIGHTS, Family.HOST, Family.STREAM, Family.OPERATOR, Family.GEMM, Family.EMBEDDING,
+)  # fmt: skip
 
 
 def first_points(target: Target) -> list[Point]:
@@ -101,6 +105,7 @@ _TIMES: dict[type, Callable[[Any], dict[str, float]]] = {
     EmbeddingPoint: _lookup,
     GemmPoint: lambda p: {"product": 5 * US + 2.0 * p.m * p.n * p.k / 40e12},
     StreamPoint: lambda p: {"operator": _streamed(p.num_bytes)},
+    OperatorPoint: lambda p: {"operator": _streamed(MOVED[p.operator] * p.num_elements)},
     PointwisePoint: lambda p: {"forward": _streamed(pointwise_bytes(p, "forward"))},
     HostPoint: _host,
     InteractionPoint: lambda p: _both_ways(p.num_samples),

@@ -1,17 +1,29 @@
+from dataclasses import replace
+
 import pytest
 from dense_operators import operator
 
 from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import gemm_estimate
 from costmodel.kernels.operators import (
+    is_known,
     operator_estimate,
     pass_times,
     products_estimate,
 )
-from costmodel.kernels.pointwise import batched_product_time, concat_time, pointwise_time
+from costmodel.kernels.pointwise import (
+    batched_product_time,
+    concat_time,
+    index_backward_time,
+    pointwise_time,
+    row_sum_time,
+    scalar_time,
+)
+from costmodel.operators.operator_families import plain_name
 from costmodel.operators.operator_list import (
     BatchSize,
     DenseOperator,
+    ElementType,
     OperatorList,
     Pass,
 )
@@ -90,6 +102,54 @@ def test_all_else_takes_what_its_bytes_do() -> None:
     assert operator_estimate(empty, DataType.FP32, GPU).seconds == pointwise_time(
         512 * 256 * 4, GPU
     )
+
+
+def test_elements_take_their_time_beside_bytes() -> None:
+    core = load_profile("cpu-gloo").gpu
+    each = core.element_times
+    squashed = operator("tanh", [(4096, 512)], (4096, 512))
+    streamed = pointwise_time(2 * 4096 * 512 * 4, core)
+    more = 4096 * 512 * each["tanh"]
+    assert more > streamed
+    assert operator_estimate(squashed, DataType.FP32, core).seconds == streamed + more
+    in_place = operator("tanh_", [(4096, 512)], (4096, 512))
+    assert operator_estimate(in_place, DataType.FP32, core).seconds >= more
+    query = (2, 3, 512, 64)
+    scored = operator(ATTENTION, [query] * 3, query)
+    free = replace(core, element_times={plain_name(scored.name): 0.0})
+    slow = replace(core, element_times={plain_name(scored.name): 1e-9})
+    times = (operator_estimate(scored, DataType.FP32, gpu).seconds for gpu in (slow, free))
+    assert next(times) - next(times) == pytest.approx(2 * 3 * 512 * 512 * 1e-9)
+
+
+def test_kernels_that_go_to_memory_in_another_way_have_their_own_time() -> None:
+    bias = operator("sum", [(4096, 512)], (1, 512))
+    assert operator_estimate(bias, DataType.FP32, GPU).seconds == row_sum_time(4096, 512, 4, GPU)
+    index = replace(
+        operator("_index_put_impl_", [(4096, 512), (64,), (4096, 64)], (4096, 512)),
+        direction=Pass.BACKWARD,
+    )
+    added = index_backward_time(4096 * 64, GPU)
+    assert operator_estimate(index, DataType.FP32, GPU).seconds == added
+    half = operator("_to_copy", [(4096, 512)], (4096, 512))
+    half = replace(half, outputs=(replace(half.outputs[0], data_type=ElementType.BFLOAT16),))
+    cast = scalar_time(4096 * 512, 6 * 4096 * 512, GPU)
+    assert operator_estimate(half, DataType.FP32, GPU).seconds == cast
+
+
+@pytest.mark.parametrize(
+    ("name", "on_core", "on_gpu"),
+    [
+        ("mm", True, True), ("gelu", True, True), ("cat", True, True), ("trapezoid", False, False),
+        ("celu", False, False), ("hardtanh", False, True),
+    ],
+)  # fmt: skip
+def test_what_was_not_measured_is_not_known_on_a_core(
+    name: str, *, on_core: bool, on_gpu: bool
+) -> None:
+    given = operator(name, [(64, 64), (64, 64)], (64, 64))
+    assert is_known(given, load_profile("cpu-gloo").gpu) is on_core
+    assert is_known(given, GPU) is on_gpu
 
 
 def test_forward_and_backward_add_up_and_are_issued_one_by_one() -> None:

@@ -11,6 +11,7 @@ from costmodel.kernels.embedding import kernel_times
 from costmodel.kernels.shard_traffic import Caches
 from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD
 from planner.calibration.fit_host import LAYERS_BACKWARD, LAYERS_FORWARD
+from planner.calibration.fit_operators import MOVED
 from planner.calibration.grids import Grid, Target, grid_points
 from planner.calibration.lookup_data import Constants, point_traffic
 from planner.calibration.points import (
@@ -20,6 +21,7 @@ from planner.calibration.points import (
     GemmPoint,
     HostPart,
     HostPoint,
+    OperatorPoint,
     Point,
     StreamPoint,
     TableSet,
@@ -32,6 +34,8 @@ OP_TIME, BACKWARD_OP_TIME = 10 * US, 20 * US
 CALL = 0.1 * US
 VECTOR_TIME = 20e-9
 """Long beside the arithmetic of an interaction, and the memory it moves."""
+ELEMENT_TIMES = {"gelu": 2e-9, "bernoulli": 7e-9}
+"""What an element of some operators takes beyond memory."""
 CORE = Constants(
     lookup_bandwidth=8e9,
     update_bandwidth=12e9,
@@ -100,6 +104,10 @@ def _seconds(point: Point) -> dict[str, float]:
         }
     if isinstance(point, StreamPoint):
         return {"operator": 5 * US + point.num_bytes / (20 * GB)}
+    if isinstance(point, OperatorPoint):
+        each = ELEMENT_TIMES.get(point.operator, 0.0)
+        streamed = MOVED[point.operator] * point.num_elements / (20 * GB)
+        return {"operator": 5 * US + streamed + each * point.num_elements}
     if isinstance(point, GemmPoint):
         vectors = point.num_products * point.m * -(-point.n // 16)
         own = VECTOR_TIME * vectors if point.num_products > 1 else 0.0

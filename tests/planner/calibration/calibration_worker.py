@@ -7,10 +7,19 @@ from pathlib import Path
 from planner.calibration import measuring, session
 from planner.calibration.device import CpuDevice
 from planner.calibration.grids import Grid, Target, grid_points
-from planner.calibration.points import CollectivePoint, EmbeddingPoint, Family, Point, StreamPoint
+from planner.calibration.points import (
+    CollectivePoint,
+    EmbeddingPoint,
+    Family,
+    OperatorPoint,
+    Point,
+    StreamPoint,
+)
 from planner.cli import main
 
-FEW = {Family.STREAM: 8, Family.GEMM: 8, Family.HOST: 8, Family.EMBEDDING: 9}
+FEW = {
+    Family.STREAM: 8, Family.OPERATOR: 3, Family.GEMM: 8, Family.HOST: 8, Family.EMBEDDING: 9,
+}  # fmt: skip
 SLOW = "--slowly"
 """Waits for a long time before lookups are measured, and says so in a file."""
 
@@ -26,10 +35,13 @@ def few_points(grid: Grid, target: Target) -> dict[Family, tuple[Point, ...]]:
 
 
 def _small(points: tuple[Point, ...]) -> tuple[Point, ...]:
-    return tuple(p for p in points if not isinstance(p, EmbeddingPoint | StreamPoint) or _light(p))
+    kinds = EmbeddingPoint | StreamPoint | OperatorPoint
+    return tuple(p for p in points if not isinstance(p, kinds) or _light(p))
 
 
-def _light(point: EmbeddingPoint | StreamPoint | CollectivePoint) -> bool:
+def _light(point: EmbeddingPoint | StreamPoint | CollectivePoint | OperatorPoint) -> bool:
+    if isinstance(point, OperatorPoint):
+        return point.operator == "gelu"
     if isinstance(point, EmbeddingPoint):
         lookups = point.num_samples * sum(point.pooling_factors)
         return lookups < 1e5 and point.tables.num_bytes < 2e7

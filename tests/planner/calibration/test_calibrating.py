@@ -62,7 +62,7 @@ def test_one_process_is_interrupted_goes_on_and_does_not_overwrite(tmp_path: Pat
     assert "goes on from there" in err
     before = read_measurements(tmp_path / "mine.measurements.jsonl")
     assert before is not None
-    assert len(before.records) == 19  # 8 streams, 8 products, 3 pieces of host work
+    assert len(before.records) == 22  # 8 streams, 3 operators, 8 products, 3 pieces of host
 
     code, out, err = finish(start(tmp_path, "-o", "mine.yaml", "--json"))
     assert code == 0, err

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from calibration_cases import (
     BACKWARD_OP_TIME,
+    ELEMENT_TIMES,
     FACTS,
     L2_BYTES,
     MACHINE,
@@ -20,6 +21,7 @@ from costmodel.kernels.gemm import gemm_time
 from costmodel.kernels.pointwise import pointwise_time
 from planner.calibration.enough import TooFewPointsError
 from planner.calibration.fit_host import fit_host
+from planner.calibration.fit_operators import MOVED
 from planner.calibration.fit_stream import StreamSetting, fit_stream, streams
 from planner.calibration.points import (
     Family,
@@ -56,7 +58,8 @@ def test_every_number_has_a_source_with_machine_and_date(calibrated: Calibrated)
 
 def test_families_say_points_errors_and_ranges(calibrated: Calibrated) -> None:
     families = calibrated.profile.families
-    assert {"embedding_forward", "embedding_backward", "memory_bound", "host"} == families.keys()
+    other = {"memory_bound", "operators", "host"}
+    assert {"embedding_forward", "embedding_backward", *other} == families.keys()
     assert all(family.num_points and family.error is not None for family in families.values())
     assert families["embedding_forward"].ranges["embedding_dim"] == (4, 512)
 
@@ -69,6 +72,14 @@ def test_known_times_are_predicted(calibrated: Calibrated) -> None:
     assert pointwise_time(8 * MIB, profile.gpu) == pytest.approx(8 * MIB / (20 * GB), rel=0.05)
     product = float(gemm_time(4096, 512, 512, DataType.FP32, profile.gpu))
     assert product == pytest.approx(2 * 4096 * 512 * 512 / 80e9, rel=0.1)
+
+
+def test_an_element_of_an_operator_takes_what_it_does_beyond_memory(calibrated: Calibrated) -> None:
+    found = calibrated.profile.gpu.element_times
+    for name in MOVED.keys() - {"native_dropout"}:
+        told = ELEMENT_TIMES.get(name, 0.0)
+        assert found.get(name, 0.0) == pytest.approx(told, rel=0.02, abs=1e-10), name
+    assert calibrated.profile.families["operators"].error == pytest.approx(0.0, abs=0.02)
 
 
 def test_the_hosts_part_of_a_lookup_is_not_counted_twice(calibrated: Calibrated) -> None:

@@ -90,6 +90,13 @@ def test_groups_of_features_may_have_batches_of_their_own() -> None:
     assert read(model, "b", sample_batches=[groups]).bags_per_sample == 0.5
 
 
+def test_the_longest_bag_is_the_mean_of_the_batches_longest() -> None:
+    model = bags(table("a", feature_names=["f", "g"]), table("b", feature_names=["h"]))
+    batches = [jagged({"f": [1, 6], "g": [3, 0], "h": [4, 4]}), jagged({"f": [2], "h": [4]})]
+    assert read(model, "a", sample_batches=batches).longest_bag == (6 + 2) / 2
+    assert read(model, "b", sample_batches=batches).longest_bag == 0  # all have as many
+
+
 def sequences(*names: str) -> torch.nn.Module:
     return EmbeddingCollection(
         tables=[

@@ -1,0 +1,1 @@
+"""Holds predicted training steps of models of others against measured ones."""
