@@ -70,7 +70,8 @@ def described(profile: Path) -> str:
 
 def lines(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield a row for every model, and the geometric mean of all errors."""
-    yield f"{'model':<24}{'operators':>10}{'measured':>12}{'middle half':>18}{'expected':>11}{'error':>8}"
+    head = ("model", "operators", "measured", "middle half", "expected", "error")
+    yield "{:<24}{:>10}{:>12}{:>18}{:>11}{:>8}".format(*head)
     errors = []
     for name, row in found.get("models", {}).items():
         steps = sorted(row["steps_ms"])

@@ -15,6 +15,7 @@ from costmodel.kernels.pointwise import (
     row_sum_time,
     scalar_time,
 )
+from costmodel.operators.compiled import FusedOperators
 from costmodel.operators.operator_families import OperatorFamily, family_of, plain_name
 from costmodel.operators.operator_list import (
     DenseOperator,
@@ -70,12 +71,31 @@ def operator_estimate(operator: DenseOperator[int], precision: DataType, gpu: Gp
 
 def bytes_estimate(operator: DenseOperator[int], gpu: Gpu) -> Estimate:
     """Predict an operator's kernel by the bytes that it moves, and what its elements take more."""
-    more = _element_seconds(operator, gpu)
+    return _by_memory(_memory_seconds(operator, gpu), _element_seconds(operator, gpu))
+
+
+def _by_memory(memory: Seconds, more: Seconds) -> Estimate:
+    """Return the estimate of a kernel that memory bounds, or its elements besides."""
     return Estimate(
-        seconds=more + _memory_seconds(operator, gpu),
+        seconds=memory + more,
         bound_by=Bound.ARITHMETIC if more else Bound.HBM_BANDWIDTH,
         source=Source.FITTED if more else Source.ROOFLINE,
     )
+
+
+def fused_estimate(kernel: FusedOperators, precision: DataType, gpu: Gpu) -> Estimate:
+    """Predict a kernel of ``torch.compile``: that of its only operator, or by bytes and elements.
+
+    Parameters
+    ----------
+    precision
+        Arithmetic of products of FP32.
+
+    """
+    if len(kernel.operators) == 1:
+        return operator_estimate(kernel.operators[0], precision, gpu)
+    more = sum(_element_seconds(each, gpu) for each in kernel.operators)
+    return _by_memory(pointwise_time(sum(kernel.moved), gpu), more)
 
 
 def _element_seconds(operator: DenseOperator[int], gpu: Gpu) -> Seconds:

@@ -1,11 +1,12 @@
 """Kernels of a dense part that is given as a list of operators."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from costmodel.domain.dense_operators import rank_operators
 from costmodel.domain.hardware import Gpu, Topology
-from costmodel.domain.workload import Workload
-from costmodel.kernels.operators import is_known, operator_estimate
+from costmodel.domain.workload import LaunchMode, Workload
+from costmodel.kernels.operators import fused_estimate, is_known, operator_estimate
+from costmodel.operators.compiled import FusedOperators, fused
 from costmodel.operators.on_cuda import on_cuda
 from costmodel.operators.operator_families import family_of, plain_name
 from costmodel.operators.operator_list import DenseOperator, OperatorList
@@ -22,37 +23,47 @@ def operator_kernels(workload: Workload, gpu: Gpu) -> DenseStretches:
     after the last operator that gives one.
     """
     listed, precision = _listed(workload, gpu), workload.dense.precision
-    sizes = [each.num_bytes for each in listed.parameters]
+    sizes, operators = [each.num_bytes for each in listed.parameters], listed.operators
 
-    def kernels(operators: Sequence[DenseOperator[int]]) -> list[DenseKernel]:
+    def kernels(begin: int, end: int) -> list[DenseKernel]:
         return [
             DenseKernel(
-                each.name.removeprefix("aten::"),
+                "+".join(each.name.removeprefix("aten::") for each in kernel.operators),
                 estimate.seconds,
-                sum(moved(each)),
-                role=_role(each, gpu),
+                sum(kernel.moved),
+                role=_role(kernel.operators, gpu),
                 basis=estimate.basis,
-                gradients=tuple(sizes[place] for place in each.parameters),
+                gradients=tuple(sizes[n] for each in kernel.operators for n in each.parameters),
             )
-            for each in operators
-            for estimate in [operator_estimate(each, precision, gpu)]
+            for kernel in _called(workload.dense.launch, operators[begin:end], operators[end:])
+            for estimate in [fused_estimate(kernel, precision, gpu)]
         ]
 
     lookup, loss, exchange = listed.lookup_place, listed.loss_place, listed.exchange_place
-    operators = listed.operators
     return DenseStretches(
-        before_lookups=kernels(operators[:lookup]),
-        after_lookups=kernels(operators[lookup:loss]),
-        before_exchange=kernels(operators[loss:exchange]),
-        after_exchange=kernels(operators[exchange:]),
+        before_lookups=kernels(0, lookup),
+        after_lookups=kernels(lookup, loss),
+        before_exchange=kernels(loss, exchange),
+        after_exchange=kernels(exchange, len(operators)),
     )
 
 
-def _role(operator: DenseOperator[int], gpu: Gpu) -> Role:
-    """Return the role of an operator's kernel: what its error is the error of."""
-    if family_of(operator.name) in MULTIPLYING:
+def _called(
+    launch: LaunchMode,
+    operators: Sequence[DenseOperator[int]],
+    later: Sequence[DenseOperator[int]],
+) -> Iterable[FusedOperators]:
+    """Return the kernels that operators are: a compiler fuses them."""
+    if launch is LaunchMode.COMPILED:
+        return fused(operators, later)
+    return (FusedOperators((each,), moved(each)) for each in operators)
+
+
+def _role(operators: Iterable[DenseOperator[int]], gpu: Gpu) -> Role:
+    """Return the role of the kernel of some operators: what its error is the error of."""
+    if any(family_of(each.name) in MULTIPLYING for each in operators):
         return Role.PRODUCT
-    return Role.OTHER if is_known(operator, gpu) else Role.BY_BYTES
+    return Role.OTHER if all(is_known(each, gpu) for each in operators) else Role.BY_BYTES
 
 
 def unknown_shares(workload: Workload, topology: Topology) -> dict[str, float]:
