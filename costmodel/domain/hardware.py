@@ -182,6 +182,24 @@ class UnalignedRows:
     """Time beyond ``GemmEfficiency.latency``."""
 
 
+class UpdateCost(NamedTuple):
+    """What a core's backward of lookups takes where its other constants were not fitted to it.
+
+    Its seconds are those of sorting the ids (``Gpu.sort_rate``), and these.
+    """
+
+    id_time: Seconds = 0.0
+    row_time: Seconds = 0.0
+    """Time of a distinct row."""
+    id_column_time: Seconds = 0.0
+    """Time of an element of an id's gradient."""
+    row_column_time: Seconds = 0.0
+    """Time of an element of a distinct row."""
+    row_pair_time: Seconds = 0.0
+    """Time of a distinct row for each other one of its table: FBGEMM 1.8 takes 0.6 us for one of
+    2,000 rows without pooling, and 2 us for one of 26,000."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmEfficiency:
     """Fitted constants of the matrix-product model (``costmodel.kernels.gemm``), per data type."""
@@ -287,6 +305,10 @@ class Gpu:
     """The same of columns of one tensor put in another order: strided copies of short rows."""
     in_place_efficiency: float = 1.0
     """The same of a tensor changed in place: above 1, as nothing is fetched to be overwritten."""
+    update_costs: Mapping[str, UpdateCost] = field(default_factory=dict)
+    """A core's backward by optimizer, and ``unpooled`` after its name where each id has a row of
+    its own: kernels of their own, that take up to 40 times as long (fbgemm-gpu-cpu 1.8). Those that
+    are not there take what row-wise Adagrad of pooled rows does."""
     element_times: Mapping[str, Seconds] = field(default_factory=dict)
     """Seconds of an element of an operator beyond those of its bytes, by the operator's name in
     aten; of others memory alone decides."""

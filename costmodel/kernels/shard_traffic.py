@@ -9,13 +9,14 @@ cache line at least. Host memory is cached by the L1 of a multiprocessor only.
 ``kernels.embedding`` turns them into times.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from costmodel.base.arrays import Array, Mask
 from costmodel.base.units import Bytes, Seconds
-from costmodel.domain.hardware import Gpu
+from costmodel.domain.hardware import Gpu, UpdateCost
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Optimizer
 from costmodel.kernels.lookup_shards import KERNELS, LookupShard, LookupShards, sectors
@@ -90,15 +91,24 @@ class Caches(NamedTuple):
     """Seconds per row of the longest bag."""
     start_rows: float = 0.0
     """Time before a bag's first row, in rows."""
+    update_costs: tuple[tuple[str, UpdateCost], ...] = ()
+    """``Gpu.update_costs`` of a core, over the time in which it updates a row by row-wise Adagrad:
+    what ``Traffic.UPDATES`` counts."""
 
 
 def gpu_caches(gpu: Gpu) -> Caches:
     """Return the caches of a GPU, or of a CPU's core."""
     if gpu.is_core:
-        return Caches(l2_bytes=gpu.l2_bytes)
+        return Caches(l2_bytes=gpu.l2_bytes, update_costs=tuple(_in_updates(gpu)))
     return warp_caches(
         gpu.l2_bytes, l1_bytes=gpu.l1_bytes, num_sms=gpu.num_sms, row_time=gpu.bag_row_time
     )
+
+
+def _in_updates(gpu: Gpu) -> Iterator[tuple[str, UpdateCost]]:
+    """Yield a core's costs of updates in updates of rows by row-wise Adagrad."""
+    for name, cost in gpu.update_costs.items() if gpu.row_update_time else ():
+        yield name, UpdateCost(*(seconds / gpu.row_update_time for seconds in cost))
 
 
 def warp_caches(
@@ -172,8 +182,34 @@ def shard_traffics(
         traffic[:, Traffic.TURNS], traffic[:, Traffic.WIDEST] = keys * more, more
     traffic[:, Traffic.ROWS] = unique
     traffic[:, Traffic.UPDATES] = unique * _update_weights(once, per_column, caches)
+    _put_costs(traffic, shards, optimizer, caches)
     traffic[keys <= 0] = 0.0
     return traffic
+
+
+def update_key(optimizer: Optimizer, *, unpooled: bool) -> str:
+    """Return the name under which a core's backward has a cost of its own."""
+    return f"{optimizer.value} unpooled" if unpooled else optimizer.value
+
+
+def _put_costs(traffic: Array, shards: LookupShards, optimizer: Optimizer, caches: Caches) -> None:
+    """Put a core's own costs of some shards' backward in place of bytes and rows."""
+    costs = dict(caches.update_costs)
+    if not costs:
+        return
+    unpooled = shards.is_unpooled.tolist()
+    used = [own or optimizer for own in shards.optimizer.tolist()]
+    fused = (shards.kernel == KERNELS[ComputeKernel.FUSED]).tolist()
+    for place, (each, is_unpooled, is_fused) in enumerate(zip(used, unpooled, fused, strict=True)):
+        cost = costs.get(update_key(each, unpooled=is_unpooled)) if is_fused else None
+        if cost is None:
+            continue
+        row, columns = traffic[place], shards.num_columns[place]
+        keys, unique = row[Traffic.LOOKUPS], row[Traffic.ROWS]
+        row[Traffic.BACKWARD_HBM] = row[Traffic.BACKWARD_L2] = 0.0
+        row[Traffic.UPDATES] = keys * (cost.id_time + columns * cost.id_column_time)
+        each_row = cost.row_time + columns * cost.row_column_time + unique * cost.row_pair_time
+        row[Traffic.UPDATES] += unique * each_row
 
 
 def shard_traffic(

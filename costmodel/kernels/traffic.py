@@ -23,7 +23,8 @@ class Traffic(IntEnum):
     tables: ``DenseTableBatchedEmbeddingBags`` adds every gradient to its row (fbgemm 1.8)."""
     UPDATES = 10
     """Distinct rows, each as many times as its optimizer takes longer to update one than row-wise
-    Adagrad does; a core's, whose rates are fitted to one optimizer, once."""
+    Adagrad does; a core's once, or what its backward takes by costs of its own
+    (``Gpu.update_costs``), in such updates."""
     BAGS = 11
     """Bags that forward checks the ids of, and whose ids backward makes linear; none of replicated
     tables, whose ids are not checked."""

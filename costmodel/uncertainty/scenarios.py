@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import exp
 
-from costmodel.domain.hardware import CollectiveCurve, Gpu, Host, Link, Topology
+from costmodel.domain.hardware import CollectiveCurve, Gpu, Host, Link, Topology, UpdateCost
 from costmodel.domain.workload import DataType
 from costmodel.uncertainty.error_model import ACROSS, INSIDE, Cause, error_model
 from costmodel.uncertainty.sampling import Draws
@@ -97,6 +97,10 @@ def _gpu(gpu: Gpu, forward: float, backward: float) -> Gpu:
         update_efficiency=gpu.update_efficiency / backward,
         gradient_time=gpu.gradient_time * backward,
         row_update_time=gpu.row_update_time * backward,
+        update_costs={
+            name: UpdateCost(*(backward * seconds for seconds in cost))
+            for name, cost in gpu.update_costs.items()
+        },
         backward_turn_time=gpu.backward_turn_time * backward,
         sort_rate=gpu.sort_rate / backward,
         forward_correction=gpu.forward_correction.scaled(forward),

@@ -1,7 +1,7 @@
 """The points to measure: ``quick`` for a first profile, ``full`` to fit models on."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import product
 
@@ -9,11 +9,13 @@ import numpy as np
 
 from costmodel.base.units import GB, GIB, KIB, MIB, Bytes
 from costmodel.domain.hardware import CollectiveOp
+from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Optimizer
 from planner.calibration.embedding_grid import EmbeddingLimits, embedding_grid, sobol
 from planner.calibration.fit_operators import MOVED
 from planner.calibration.points import (
     CollectivePoint,
+    EmbeddingPoint,
     Family,
     GemmPoint,
     HostPart,
@@ -25,6 +27,12 @@ from planner.calibration.points import (
 )
 
 _SEED = 0
+_UPDATE_SETS = 6
+"""Sets of tables of each backward that has a few points only."""
+_POOLED_IDS, _UNPOOLED_IDS = 4e5, 5e4
+"""Most ids of one batch there."""
+CPU_OPTIMIZERS = (Optimizer.SGD, Optimizer.ROWWISE_ADAGRAD, Optimizer.ADAGRAD)
+"""Optimizers that FBGEMM's lookups have on a CPU (fbgemm-gpu-cpu 1.8)."""
 _FEW_ELEMENTS = 512
 """Elements of an operator of which only the call is measured."""
 _UPLOAD_BYTES = 64 * 2**20
@@ -75,8 +83,31 @@ def grid_points(grid: Grid, target: Target) -> dict[Family, tuple[Point, ...]]:
         ),
         Family.HOST: tuple(_host(target)),
         Family.COLLECTIVE: tuple(_collectives(target, full=full)),
-        Family.EMBEDDING: embedding_grid(sets, _BATCHES_PER_SET, embedding_limits(target)),
+        Family.EMBEDDING: (
+            *embedding_grid(sets, _BATCHES_PER_SET, embedding_limits(target)),
+            *(_updates(target) if target.on_cpu else ()),
+        ),
     }
+
+
+def _updates(target: Target) -> Iterator[EmbeddingPoint]:
+    """Yield a few lookups for each backward of a core that has a kernel of its own.
+
+    The full grid is of the optimizer that is asked for, and pooled. All have the same tables and
+    batches but for the number of ids: without pooling an id takes microseconds.
+    """
+    limits = embedding_limits(target)
+    for optimizer, unpooled in product(CPU_OPTIMIZERS, (False, True)):
+        if unpooled or optimizer not in target.optimizers:
+            few = replace(
+                limits,
+                optimizers=(optimizer,),
+                num_ids=_UNPOOLED_IDS if unpooled else _POOLED_IDS,
+                unpooled_share=float(unpooled),
+                table_counts=(1, 2),
+            )
+            every = embedding_grid(_UPDATE_SETS, _BATCHES_PER_SET, few)
+            yield from (p for p in every if p.tables.compute_kernel is ComputeKernel.FUSED)
 
 
 def embedding_limits(target: Target) -> EmbeddingLimits:

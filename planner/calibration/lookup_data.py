@@ -162,6 +162,13 @@ def weighted_points(points: Sequence[EmbeddingPoint], caches: Caches) -> Array:
 
 def point_traffic(point: EmbeddingPoint, caches: Caches) -> Array:
     """Return the traffic of a point's kernel, of shape (NUM_TRAFFIC,)."""
+    rows = table_traffics(point, caches)
+    total: Array = combine(rows, np.zeros(len(rows), dtype=np.intp), 1)[0]
+    return total
+
+
+def table_traffics(point: EmbeddingPoint, caches: Caches) -> Array:
+    """Return the traffic of each table of a point's kernel, of shape (tables, NUM_TRAFFIC)."""
     tables = point.tables
     shards = [
         LookupShard.whole(
@@ -169,14 +176,12 @@ def point_traffic(point: EmbeddingPoint, caches: Caches) -> Array:
         )
         for table in _embedding_tables(point)
     ]
-    rows = shard_traffics(
+    return shard_traffics(
         LookupShards.of(shards),
         optimizer=tables.optimizer,
         output_type=DataType.FP32,
         caches=caches,
     )
-    total: Array = combine(rows, np.zeros(len(rows), dtype=np.intp), 1)[0]
-    return total
 
 
 def _embedding_tables(point: EmbeddingPoint) -> Iterator[EmbeddingTable]:

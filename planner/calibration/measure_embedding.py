@@ -40,8 +40,6 @@ _NO_CACHE = 0.2
 _CALLS = 0
 _CACHE_COUNTS = {"unique_ids": 2, "unique_misses": 3}
 """Places of counts in ``uvm_cache_stats`` (``UVMCacheStatsIndex``)."""
-CPU_OPTIMIZERS = (Optimizer.SGD, Optimizer.ROWWISE_ADAGRAD, Optimizer.ADAGRAD)
-"""Optimizers that FBGEMM has CPU kernels for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +182,8 @@ def optimizers(device: DeviceUnderTest) -> tuple[Optimizer, ...]:
     """Return the optimizers to measure on a device by default.
 
     On CPU one: FBGEMM's kernels there have different inner loops for each, and constants fitted to
-    several suit none (bench/README.md, Found once).
+    several suit none (bench/README.md, Found once). Of the others a few points are measured
+    (``fit_updates``).
     """
     if device.synchronous:
         return (Optimizer.ROWWISE_ADAGRAD,)

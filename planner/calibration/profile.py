@@ -20,7 +20,6 @@ from costmodel.domain.hardware import (
     Source,
 )
 from costmodel.kernels.collectives import bus_factor
-from costmodel.kernels.pointwise import pointwise_time
 from costmodel.kernels.shard_traffic import Caches, warp_caches
 from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD
 from planner.calibration.curves import Accuracy, Samples, accuracy, rounded
@@ -33,10 +32,11 @@ from planner.calibration.fit_embedding import (
     fit_uvm,
 )
 from planner.calibration.fit_host import HostFit, fit_host
-from planner.calibration.fit_operators import OperatorFit, fit_operators
 from planner.calibration.fit_stream import CALL_TIME, StreamFit, StreamSetting, fit_stream
+from planner.calibration.fit_updates import by_backward
 from planner.calibration.gemm_constants import fit_gemm
 from planner.calibration.lookup_data import LookupSetting
+from planner.calibration.own_times import fit_own_times
 from planner.calibration.points import (
     CollectivePoint,
     EmbeddingPoint,
@@ -44,7 +44,6 @@ from planner.calibration.points import (
     GemmPoint,
     HostPart,
     HostPoint,
-    OperatorPoint,
     StreamOp,
     StreamPoint,
 )
@@ -125,13 +124,12 @@ def fit_profile(
     stream = fit_stream(_of_kind(records, StreamPoint), memory)
     host = fit_host(_of_kind(records, HostPoint), synchronous=synchronous)
     setting = _setting(machine, stream, host, synchronous=synchronous)
-    lookups = fit_lookups(_of_kind(records, EmbeddingPoint), setting)
+    plain, backwards = by_backward(_of_kind(records, EmbeddingPoint), on_core=synchronous)
+    lookups = fit_lookups(plain, setting)
     uvm = fit_uvm(_of_kind(records, EmbeddingPoint), lookups, setting)
     fits = _Fits(stream, host, setting, memory, lookups, uvm, synchronous, origin_text(facts))
     gpu, sources = _gpu(machine, setting.latency, fits)
-    operators = fit_operators(
-        _of_kind(records, OperatorPoint), lambda num_bytes: pointwise_time(num_bytes, gpu)
-    )
+    own = fit_own_times(records, backwards, lookups, setting, gpu=gpu, origin=fits.origin)
     gemm, gemm_sources, batched = fit_gemm(_of_kind(records, GemmPoint), gpu, fits.origin)
     curves = _curves(_of_kind(records, CollectivePoint), fits.origin)
     others = base.curves if base else ()
@@ -141,7 +139,7 @@ def fit_profile(
     links, link_sources, link_kinds = _links(curves, base, fits.origin)
     profile = HardwareProfile(
         name=machine.name,
-        gpu=replace(gpu, gemm=gemm, element_times=operators.element_times if operators else {}),
+        gpu=replace(gpu, gemm=gemm, **own.fields),
         host=host_side,
         gpus_per_node=machine.ranks_per_node,
         curves=(*curves, *kept),
@@ -149,15 +147,14 @@ def fit_profile(
         inter_node=links[1],
         sources={
             "gpus_per_node": "ranks per node of the calibration",
-            **sources, **gemm_sources, **host_sources, **link_sources,
-            **({"gpu.element_times": f"fitted: {fits.origin}"} if operators else {}),
+            **sources, **own.sources, **gemm_sources, **host_sources, **link_sources,
         },
         kinds={**link_kinds, **_uvm_kind(fits)},
         device=Device.CPU if synchronous else Device.CUDA,
-        families={**_families(fits), **_of_operators(operators, fits)},
+        families={**_families(fits), **own.families},
     )  # fmt: skip
     uneven = uneven_errors(_of_kind(records, CollectivePoint), profile)
-    return _calibrated(profile, fits, uneven, batched)
+    return _calibrated(profile, fits, uneven, {**batched, **own.errors})
 
 
 def stream_setting(measured: Measured, machine: MachineFacts) -> StreamSetting:
@@ -390,15 +387,6 @@ def _families(fits: _Fits) -> dict[str, KernelFamily]:
     )
     found["host"] = _family(host.errors, host.num_points, fits.origin, {})
     return found
-
-
-def _of_operators(fit: OperatorFit | None, fits: _Fits) -> dict[str, KernelFamily]:
-    """Return what the times of single operators rest on; nothing if none was measured."""
-    if fit is None:
-        return {}
-    origin = f"{fits.origin}; by bytes alone {100 * fit.errors_by_bytes.median:.0f}%"
-    sizes = {"num_elements": fit.num_elements}
-    return {"operators": _family(fit.errors, fit.num_points, origin, sizes)}
 
 
 def _family(

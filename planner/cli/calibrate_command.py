@@ -181,8 +181,7 @@ def _request(
     import torch
 
     from costmodel.domain.workload import Optimizer
-    from planner.calibration.grids import Grid
-    from planner.calibration.measure_embedding import CPU_OPTIMIZERS
+    from planner.calibration.grids import CPU_OPTIMIZERS, Grid
     from planner.calibration.session import Request
 
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")

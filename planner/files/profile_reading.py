@@ -16,6 +16,7 @@ from costmodel.domain.hardware import (
     KernelFamily,
     Link,
     UnalignedRows,
+    UpdateCost,
 )
 from costmodel.domain.traced import KernelTime, OperatorOverheads, TracedTimes
 from planner.files.kinds import FileKind, check_kind
@@ -61,9 +62,8 @@ def profile_from_document(document: Document) -> HardwareProfile:
         for name, entry in values.get("families", {}).items()
     }
     gpu = {**_numbers(values["gpu"]), **_numbers(values["embedding"])}
-    operators = values.get("operators")
-    if operators is not None:
-        gpu["element_times"] = operators.element_times
+    own = dict(_own_times(values))
+    gpu |= {field: read for field, (_, read) in own.items()}
     numbers = dict(_sourced(values))
     return HardwareProfile(
         name=values["name"],
@@ -77,15 +77,25 @@ def profile_from_document(document: Document) -> HardwareProfile:
         sources={
             **{name: entry.source for name, entry in numbers.items()},
             **{f"gpu.gemm.{name}": entry.source for name, entry in values["gemm"].items()},
-            **({} if operators is None else {"gpu.element_times": operators.source}),
+            **{f"gpu.{field}": section.source for field, (section, _) in own.items()},
         },
         kinds={
-            name: kind for name, entry in numbers.items() if (kind := entry.known_kind) is not None
-        }
-        | ({"gpu.element_times": operators.kind} if operators and operators.kind else {}),
+            **{name: kind for name, each in numbers.items() if (kind := each.known_kind)},
+            **{f"gpu.{field}": each.kind for field, (each, _) in own.items() if each.kind},
+        },
         families=families,
         traced=_traced(values["traced"]) if "traced" in values else TracedTimes(),
     )
+
+
+def _own_times(values: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Any, Mapping[str, Any]]]]:
+    """Yield fields of ``Gpu`` that have a section, that section, and their values by name."""
+    operators, updates = values.get("operators"), values.get("updates")
+    if operators is not None:
+        yield "element_times", (operators, operators.element_times)
+    if updates is not None:
+        costs = {name: UpdateCost(**dict(each)) for name, each in updates.update_costs.items()}
+        yield "update_costs", (updates, costs)
 
 
 def _curves(
@@ -107,7 +117,7 @@ def _curves(
 
 
 def _gemm(entry: "schema.GemmEntry") -> GemmEfficiency:
-    from planner.files.profile_schema import kind_of
+    from planner.files.profile_quantities import kind_of
 
     values = {name: value for name, value in entry if name != "source" and value is not None}
     values["unaligned"] = tuple(UnalignedRows(**dict(rows)) for rows in entry.unaligned)

@@ -1,6 +1,6 @@
 """Writing a ``HardwareProfile`` as YAML text, compact and in a fixed order."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from json import dumps
 from textwrap import fill
@@ -54,25 +54,36 @@ def profile_text(profile: HardwareProfile) -> str:
         *_section(schema.LinkSection, profile.intra_node, "intra_node", profile),
         "inter_node:",
         *_section(schema.LinkSection, profile.inter_node, "inter_node", profile),
-        *_operators(profile),
+        *_own_times(profile),
         fitted_text(profile.gpu.gemm, profile.curves, profile.sources, profile.families)
         + _traced(profile.traced),
     ])
 
 
-def _operators(profile: HardwareProfile) -> list[str]:
-    """Return the lines of the times of single operators; none without any."""
-    path, times = "gpu.element_times", profile.gpu.element_times
-    if not times:
-        return []
-    kind = [f"  kind: {profile.kinds[path]}"] if path in profile.kinds else []
-    return [
-        "operators:",
-        f"  source: {dumps(profile.sources.get(path, 'not said'))}",
-        *kind,
-        "  element_times:",
-        *(f"    {name}: {quantity_text(each, 'element_time')}" for name, each in times.items()),
-    ]
+def _own_times(profile: HardwareProfile) -> Iterator[str]:
+    """Yield the lines of what single operators and backwards of a core take."""
+    times, costs = profile.gpu.element_times, profile.gpu.update_costs
+    if costs:
+        yield from _section_of("updates", "update_costs", profile)
+        for name, cost in costs.items():
+            each = ", ".join(
+                f"{field}: {quantity_text(seconds, field)}"
+                for field, seconds in cost._asdict().items()
+            )
+            yield f"    {name}: {{{each}}}"
+    if times:
+        yield from _section_of("operators", "element_times", profile)
+        yield from (f"    {name}: {quantity_text(t, 'element_time')}" for name, t in times.items())
+
+
+def _section_of(section: str, field: str, profile: HardwareProfile) -> Iterator[str]:
+    """Yield the first lines of a section that holds one field of the GPU, and its source."""
+    path = f"gpu.{field}"
+    yield f"{section}:"
+    yield f"  source: {dumps(profile.sources.get(path, 'not said'))}"
+    if path in profile.kinds:
+        yield f"  kind: {profile.kinds[path]}"
+    yield f"  {field}:"
 
 
 def fitted_text(

@@ -1,4 +1,6 @@
+from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 from calibration_cases import TARGET
 
@@ -6,7 +8,8 @@ from costmodel.base.units import GB, GIB
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Optimizer, Pooling
-from planner.calibration.grids import Grid, embedding_limits, grid_points
+from planner.calibration.fit_updates import MOST_POINTS
+from planner.calibration.grids import CPU_OPTIMIZERS, Grid, embedding_limits, grid_points
 from planner.calibration.points import CollectivePoint, EmbeddingPoint, Family, GemmPoint
 
 GPU = replace(
@@ -58,9 +61,18 @@ def test_a_gpu_measures_weighted_unpooled_and_cached_lookups_and_hundreds_of_tab
     assert {0.0} != {p.tables.cache_load_factor for p in cached}
     assert all(0.02 <= p.tables.cache_load_factor <= 0.5 for p in cached)
     assert all(p.tables.num_bytes <= 8.1 * GB for p in cached)
-    assert not any(
-        p.weighted or p.tables.pooling is Pooling.NONE for p in _lookups(TARGET, Grid.FULL)
-    )
+    assert not any(point.weighted for point in _lookups(TARGET, Grid.FULL))
+
+
+def test_a_core_measures_a_few_lookups_of_each_backward_that_is_not_in_the_full_grid() -> None:
+    points = [
+        p for p in _lookups(TARGET, Grid.QUICK) if p.tables.compute_kernel is ComputeKernel.FUSED
+    ]
+    found = Counter((p.tables.optimizer, p.tables.pooling is Pooling.NONE) for p in points)
+    most = found.pop((Optimizer.ROWWISE_ADAGRAD, False))
+    others = set(product(CPU_OPTIMIZERS, (True, False))) - {(Optimizer.ROWWISE_ADAGRAD, False)}
+    assert found.keys() == others
+    assert all(8 <= number <= MOST_POINTS < most for number in found.values())
 
 
 def test_points_stay_within_what_the_device_can_hold_and_do() -> None:

@@ -39,7 +39,7 @@ def test_a_size_without_a_unit_does_not() -> None:
 
 def test_numbers_of_a_profile_are_described_as_in_the_domain() -> None:
     sections = schema("profile")["$defs"]
-    named = ("GpuSection", "EmbeddingSection", "OperatorsSection")
+    named = ("GpuSection", "EmbeddingSection", "OperatorsSection", "UpdatesSection")
     of_gpu = {key: each for name in named for key, each in sections[name]["properties"].items()}
     assert of_gpu["kernel_latency"]["description"] == "Duration of a kernel that does nothing."
     for name, text in attribute_docs(Gpu).items():

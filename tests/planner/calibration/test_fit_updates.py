@@ -1,0 +1,83 @@
+"""Backwards of a core that have kernels of their own."""
+
+from dataclasses import replace
+
+import pytest
+from calibration_cases import BACKWARD_OP_TIME, CORE, FACTS, L2_BYTES, MACHINE, measured
+
+from costmodel.domain.hardware import UpdateCost
+from costmodel.domain.plan import ComputeKernel
+from costmodel.domain.workload import Optimizer, Pooling
+from costmodel.kernels.embedding import backward_time
+from costmodel.kernels.shard_traffic import Caches, gpu_caches, update_key
+from costmodel.kernels.traffic import Traffic
+from costmodel.step.issue import LOOKUP_BACKWARD
+from planner.calibration.fit_updates import by_backward
+from planner.calibration.lookup_data import point_of, point_traffic, table_traffics, tables_of
+from planner.calibration.points import EmbeddingPoint
+from planner.calibration.profile import fit_profile
+from planner.calibration.records import Measured, Record
+from planner.files.profiles import dump_profile, parse_profile
+
+pytestmark = pytest.mark.slow  # whole calibrations are fitted
+
+KNOWN = UpdateCost(row_time=4e-7, id_column_time=3e-10, row_pair_time=6e-11)
+KEY = "adagrad unpooled"
+
+
+def lookups() -> list[Record]:
+    return [each for each in measured().records if isinstance(each.point, EmbeddingPoint)]
+
+
+def slow(record: Record, host: float) -> Record:
+    """Return a measurement of a backward with ``KNOWN`` costs."""
+    tables = tables_of(record)
+    if update_key(tables.optimizer, unpooled=tables.pooling is Pooling.NONE) != KEY:
+        return record
+    rows = table_traffics(point_of(record), Caches(l2_bytes=L2_BYTES))
+    keys, unique = rows[:, Traffic.LOOKUPS], rows[:, Traffic.ROWS]
+    own = KNOWN.row_time * unique + KNOWN.row_pair_time * unique**2
+    own += KNOWN.id_column_time * keys * tables.embedding_dims
+    seconds = host + float((own + keys / CORE.sort_rate).sum())
+    return replace(record, seconds={**record.seconds, "backward": seconds})
+
+
+def test_lookups_are_told_apart_by_their_backward() -> None:
+    found = by_backward(lookups(), on_core=True)
+    assert found.others.keys() == {
+        "sgd", "adagrad", "sgd unpooled", "adagrad unpooled", "rowwise_adagrad unpooled",
+    }  # fmt: skip
+    plain = {
+        (tables_of(each).optimizer, tables_of(each).pooling)
+        for each in found.plain
+        if tables_of(each).compute_kernel is ComputeKernel.FUSED
+    }
+    assert plain == {(Optimizer.ROWWISE_ADAGRAD, Pooling.SUM)}
+    assert by_backward(lookups(), on_core=False) == (lookups(), {})
+
+
+def test_known_costs_are_found_again_and_predict_that_backward_alone() -> None:
+    host = LOOKUP_BACKWARD.num_ops * BACKWARD_OP_TIME
+    records = tuple(
+        slow(each, host) if isinstance(each.point, EmbeddingPoint) else each
+        for each in measured().records
+    )
+    made = fit_profile(Measured(machine=FACTS, records=records), MACHINE)
+    gpu = made.profile.gpu
+    cost = gpu.update_costs[KEY]
+    assert cost.row_time == pytest.approx(KNOWN.row_time, rel=0.1)
+    assert cost.row_pair_time == pytest.approx(KNOWN.row_pair_time, rel=0.1)
+    assert made.errors[f"embedding_backward {KEY}"].median < 0.05
+    again = parse_profile(dump_profile(made.profile), "dumped")
+    assert again.gpu.update_costs == gpu.update_costs
+    assert "test core" in again.sources["gpu.update_costs"]
+    record = next(
+        each
+        for each in records
+        if isinstance(each.point, EmbeddingPoint)
+        and tables_of(each).optimizer is Optimizer.ADAGRAD
+        and tables_of(each).pooling is Pooling.NONE
+    )
+    traffic = point_traffic(point_of(record), gpu_caches(gpu))
+    predicted = float(backward_time(traffic, made.profile))
+    assert predicted + host == pytest.approx(record.seconds["backward"], rel=0.1)
