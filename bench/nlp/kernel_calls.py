@@ -35,7 +35,7 @@ def kernel_calls(items: Sequence[TracedWork]) -> list[KernelCall | None]:
     """Return the kernels of a rank's work; None are items that are no kernels."""
     memory = _Memory()
     calls: list[KernelCall | None] = []
-    for op in (item.op for item in items):
+    for op in (item.op if item.operator else None for item in items):
         call = None if op is None else kernel_call(op)
         if op is not None:
             call = unknown_call(op) if call is None else memory.after(op, call)

@@ -4,15 +4,15 @@ Families and names are those of ``costmodel.operators``. A trace also has the op
 others, which a list of a dense part does not have.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from costmodel.operators.operator_families import OperatorFamily, family_of
-from costmodel.operators.operator_list import DenseOperator, ElementType, OperatorTensor, Pass
+from costmodel.operators.operator_list import DenseOperator, ElementType, OperatorTensor, Pass, S
 from planner.traces.predict.operator_trace import Tensor, TraceOp
 
-_FILLED_INSIDE = frozenset({"aten::embedding_dense_backward", "aten::nll_loss_backward"})
+FILLED_INSIDE = frozenset({"aten::embedding_dense_backward", "aten::nll_loss_backward"})
 """They call what fills their result, and then write as much of it as their first input has."""
-_DESCEND = _FILLED_INSIDE | {
+_DESCEND = FILLED_INSIDE | {
     "aten::convolution_backward", "aten::max_pool2d_with_indices_backward",
     "aten::_adaptive_avg_pool2d_backward",
 }  # fmt: skip
@@ -90,34 +90,51 @@ _TRANSPOSED = {
 def dense_operator(op: TraceOp, direction: Pass) -> DenseOperator[int]:
     """Return an operator of a trace as one of a dense part.
 
-    Tensors that begin at one place of one storage have one number. One in place without outputs,
-    such as those of lists, gives its first argument; a tensor without a type is none.
+    Tensors that begin at one place of one storage have one number.
     """
     memory: dict[tuple[int | None, int], int] = {}
 
-    def tensors(found: Iterable[Tensor]) -> tuple[OperatorTensor[int], ...]:
-        typed = ((each, _element_type(each)) for each in found)
-        return tuple(
-            OperatorTensor(
-                sizes=each.shape,
-                data_type=data_type,
-                storage=memory.setdefault(_place(each, len(memory)), len(memory)),
-                expanded=tuple(axis for axis, step in enumerate(each.strides) if step == 0),
-            )
-            for each, data_type in typed
-            if data_type is not None
+    def tensor(found: Tensor, data_type: ElementType) -> OperatorTensor[int]:
+        number = memory.setdefault(_place(found, len(memory)), len(memory))
+        return OperatorTensor(
+            sizes=found.shape, data_type=data_type, storage=number, expanded=expanded(found)
         )
+
+    outputs = op.inputs[:1] if op.name in FILLED_INSIDE else results(op)
+    return operator_with(op, direction, outputs, tensor)
+
+
+def operator_with(
+    op: TraceOp,
+    direction: Pass,
+    outputs: Iterable[Tensor],
+    tensor: Callable[[Tensor, ElementType], OperatorTensor[S]],
+) -> DenseOperator[S]:
+    """Return an operator of a trace as one of a dense part, with tensors that a function makes.
+
+    A tensor without a type is none.
+    """
+
+    def tensors(found: Iterable[Tensor]) -> tuple[OperatorTensor[S], ...]:
+        typed = ((each, element_type(each)) for each in found)
+        return tuple(tensor(each, data_type) for each, data_type in typed if data_type is not None)
 
     return DenseOperator(
         name=op.name,
         direction=direction,
         inputs=tensors(op.inputs),
-        outputs=tensors(_written(op)),
+        outputs=tensors(outputs),
         transposed=_is_transposed(op),
     )
 
 
-def _element_type(tensor: Tensor) -> ElementType | None:
+def expanded(tensor: Tensor) -> tuple[int, ...]:
+    """Return the dimensions along which a tensor has one element in memory."""
+    return tuple(axis for axis, step in enumerate(tensor.strides) if step == 0)
+
+
+def element_type(tensor: Tensor) -> ElementType | None:
+    """Return the type of a tensor's elements; None: it is no tensor, but a place for one."""
     return _TYPES.get(tensor.element_type) or _TYPE_OF_BYTES.get(tensor.element_bytes)
 
 
@@ -126,9 +143,11 @@ def _place(tensor: Tensor, unknown: int) -> tuple[int | None, int]:
     return tensor.storage, unknown if tensor.storage is None else tensor.offset
 
 
-def _written(op: TraceOp) -> tuple[Tensor, ...]:
-    if op.name in _FILLED_INSIDE:
-        return op.inputs[:1]
+def results(op: TraceOp) -> tuple[Tensor, ...]:
+    """Return the tensors that an operator gives.
+
+    One in place without outputs, such as those of lists, gives its first argument.
+    """
     if op.outputs or not op.name.endswith("_"):
         return op.outputs
     first = op.arguments[0] if op.arguments else None

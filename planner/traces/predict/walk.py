@@ -10,6 +10,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
+from typing import NamedTuple
 
 from costmodel.base.units import Bytes
 from costmodel.domain.hardware import CollectiveOp
@@ -26,12 +27,17 @@ from planner.traces.predict.trace_operators import (
 )
 
 _FUNCTION = "autograd::engine::evaluate_function"
+_ACCUMULATES = "torch::autograd::AccumulateGrad"
 _QUIET_FUNCTION = re.compile(r"\w*Backward\d*$|torch::autograd::(AccumulateGrad|GraphRoot)$")
 """Functions of autograd that call operators for all they compute."""
 _FROM_BUCKET = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 """Operator that copies gradients out of buckets, once DistributedDataParallel has waited for
 them."""
-_OPTIMIZER = "Optimizer.step"
+_OPTIMIZER = "Optimizer."
+_LOOKUP = re.compile(r"fbgemm::\w*embedding\w*lookup")
+"""FBGEMM's lookups of many tables at once, whatever the optimizer."""
+_LOOKUP_BACKWARD = re.compile(r"torch::autograd::CppNode<\w*LookupFunction")
+"""Functions of autograd that add gradients to the rows looked up; no operator inside does."""
 _INSIDE_COLLECTIVES = ("gloo:", "nccl:", "record_param_comms")
 """Beginnings of operators inside ``c10d::`` ones; the recorder does not always know that they
 are."""
@@ -45,6 +51,16 @@ _COLLECTIVES: Mapping[str, CollectiveOp] = {
 """Collectives by ``c10d::`` operator; a broadcast is timed as an all-reduce, as it has no
 curves."""
 _STAGES: Mapping[CollectiveOp, Stage] = {op: Stage(op.value) for op in CollectiveOp}
+
+
+def is_lookup(name: str) -> bool:
+    """Return whether an operator looks rows of many tables up."""
+    return _LOOKUP.match(name) is not None
+
+
+def is_lookup_backward(name: str) -> bool:
+    """Return whether a function of autograd adds gradients to such rows."""
+    return _LOOKUP_BACKWARD.match(name) is not None
 
 
 class TracedWorkKind(StrEnum):
@@ -82,14 +98,26 @@ class TracedWork:
     backward: bool
     before: HostCounts = field(default_factory=HostCounts)
     op: TraceOp | None = None
-    """A kernel's operator in the trace."""
+    """A kernel's operator in the trace, or a collective's."""
     operator: DenseOperator[int] | None = None
-    """The same as models see it."""
+    """A kernel as models see it."""
+    memory: Mapping[int | None, int] = field(default_factory=dict)
+    """Number of the memory that each storage is, negative where it was there before the step. What
+    is freed and allocated again has the same storage, and another number."""
     collective: CollectiveOp | None = None
     num_bytes: Bytes = 0.0
     """What a collective sends, or receives."""
     blocking: bool = False
     """Whether it is a collective that the host waits for at once."""
+
+
+class Gradient(NamedTuple):
+    """A parameter's gradient, when autograd has it."""
+
+    place: int
+    """Items of work that come before."""
+    tensor: Tensor
+    memory: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +127,9 @@ class RankWork:
     items: Sequence[TracedWork]
     after: HostCounts
     """What the host does after the last item."""
+    gradients: Sequence[Gradient] = ()
+    ops: Sequence[TraceOp] = ()
+    """All operators of the step."""
 
 
 def rank_work(ops: Sequence[TraceOp]) -> RankWork:
@@ -137,6 +168,8 @@ class _Context:
     optimizer: bool = False
     python: bool = True
     """Called from Python, not by another operator."""
+    made: frozenset[int | None] = frozenset()
+    """Storages that the operator around gives, which has a kernel of its own."""
 
 
 class _Walk:
@@ -148,6 +181,9 @@ class _Walk:
         self.context: dict[int, _Context] = {}
         self.items: list[TracedWork] = []
         self.counts = HostCounts()
+        self.gradients: list[Gradient] = []
+        self.memory = _Memory()
+        self.on_gpu = any(_on_gpu(op) for op in ops)
         self.pending = False
         """Whether collectives were started in backward and not waited for."""
         self.last_function = max(
@@ -164,7 +200,7 @@ class _Walk:
                 self._op(op, context)
         if self.pending:
             self._add(TracedWorkKind.WAIT, "end of backward", _Context())
-        return RankWork(items=self.items, after=self.counts)
+        return RankWork(items=self.items, after=self.counts, gradients=self.gradients, ops=self.ops)
 
     def _before(self, index: int, op: TraceOp, context: _Context) -> None:
         """Add a wait for the collectives of backward, where DistributedDataParallel waits."""
@@ -178,6 +214,9 @@ class _Walk:
             accumulates = op.name.endswith("AccumulateGrad")
             self.counts.accumulations += accumulates
             self.counts.functions += not accumulates
+        elif op.name == _ACCUMULATES and op.inputs:
+            memory = self.memory.numbers(op)[op.inputs[0].storage]
+            self.gradients.append(Gradient(len(self.items), op.inputs[0], memory))
         elif "::" in op.name and context.python and not context.backward:
             self.counts.python_calls += 1
         if "::" in op.name and context.python:
@@ -185,15 +224,23 @@ class _Walk:
         collective = _collective(op)
         if collective is not None:
             self._start(op, collective, context)
-        elif op.id in self.launching:
+        elif self._has_kernel(op):
             self._add(TracedWorkKind.KERNEL, op.name, context, op=op)
         elif _waits(op):
             self._add(TracedWorkKind.WAIT, op.name, context)
             self.pending = False
-        elif self._is_unknown(op):
-            self._add(TracedWorkKind.KERNEL, op.name, context, op=op)
         elif "::" in op.name and not op.name.startswith(_FUNCTION):
             self.counts.dispatches += 1
+            if is_metadata(op.name) or self._is_whole(op):
+                self.memory.allocate(op, context.made)
+
+    def _is_whole(self, op: TraceOp) -> bool:
+        """Return whether an operator has a kernel, and what it calls is a part of it."""
+        return op.id in self.launching or is_lookup_backward(op.name) or self._is_unknown(op)
+
+    def _has_kernel(self, op: TraceOp) -> bool:
+        """Return whether it has one where the others run: in a trace of a GPU not on the CPU."""
+        return self._is_whole(op) and (not self.on_gpu or _on_gpu(op))
 
     def _is_unknown(self, op: TraceOp) -> bool:
         """Return whether an operator works on tensors and nothing that it calls is known to."""
@@ -213,6 +260,7 @@ class _Walk:
             op.name,
             context,
             collective=collective,
+            op=op,
             num_bytes=_message_bytes(op, collective),
             blocking=not backward,
         )
@@ -231,6 +279,8 @@ class _Walk:
     ) -> None:
         stage = _stage(context, name) if collective is None else _STAGES[collective]
         direction = Pass.BACKWARD if context.backward else Pass.FORWARD
+        if op is not None:
+            self.memory.allocate(op, context.made)
         self.items.append(
             TracedWork(
                 kind=kind,
@@ -239,7 +289,8 @@ class _Walk:
                 backward=context.backward,
                 before=self.counts,
                 op=op,
-                operator=None if op is None else dense_operator(op, direction),
+                operator=None if op is None or collective else dense_operator(op, direction),
+                memory={} if op is None else self.memory.numbers(op),
                 collective=collective,
                 num_bytes=num_bytes,
                 blocking=blocking,
@@ -249,15 +300,44 @@ class _Walk:
 
     def _inside(self, op: TraceOp, context: _Context) -> _Context:
         """Return the context of operators that an operator calls."""
-        modelled = op.id in self.launching and not descends(op.name)
-        started = _collective(op) is not None
-        unknown = self._is_unknown(op)
+        hidden = _collective(op) is not None or (self._is_whole(op) and not descends(op.name))
         return _Context(
-            hidden=context.hidden or modelled or started or unknown,
+            hidden=context.hidden or hidden,
             backward=context.backward or op.name.startswith(_FUNCTION),
             optimizer=context.optimizer or op.name.startswith(_OPTIMIZER),
             python=context.python and "::" not in op.name,
+            made=context.made.union(each.storage for each in op.outputs)
+            if descends(op.name)
+            else context.made,
         )
+
+
+class _Memory:
+    """Numbers of what storages are, one after the other: tensors that are freed leave theirs."""
+
+    def __init__(self) -> None:
+        self._now: dict[int | None, int] = {}
+        self._made = self._given = 0
+
+    def allocate(self, op: TraceOp, known: frozenset[int | None]) -> None:
+        """Note the storages that an operator gives and was not given, but for known ones."""
+        before = known.union(each.storage for each in op.inputs)
+        for storage in {each.storage for each in op.outputs} - before:
+            self._now[storage], self._made = self._made, self._made + 1
+
+    def numbers(self, op: TraceOp) -> Mapping[int | None, int]:
+        """Return the numbers of an operator's storages."""
+        found = {each.storage for each in (*op.inputs, *op.outputs)}
+        for storage in found - set(self._now):
+            self._given += 1
+            self._now[storage] = -self._given
+        return {storage: self._now[storage] for storage in found}
+
+
+def _on_gpu(op: TraceOp) -> bool:
+    return any(
+        each.device and not each.device.startswith("cpu") for each in (*op.inputs, *op.outputs)
+    )
 
 
 def _children(ops: Sequence[TraceOp]) -> Mapping[int, Sequence[int]]:
@@ -349,7 +429,11 @@ def _message_bytes(op: TraceOp, kind: CollectiveOp) -> Bytes:
 
 
 def _stage(context: _Context, name: str) -> Stage:
-    if family_of(name) in {OperatorFamily.GATHER, OperatorFamily.SCATTER}:
+    if (
+        is_lookup(name)
+        or is_lookup_backward(name)
+        or family_of(name) in {OperatorFamily.GATHER, OperatorFamily.SCATTER}
+    ):
         return Stage.LOOKUP_BACKWARD if context.backward else Stage.LOOKUP_FORWARD
     if context.optimizer:
         return Stage.OPTIMIZER
