@@ -17,9 +17,9 @@ from costmodel.base.units import US, Bytes, Seconds
 from costmodel.domain.hardware import Basis, Bound, CollectiveOp, Estimate, Source
 from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.step.graph import Node, NodeKind, Stage
+from planner.traces.execution.walk import HostCounts, RankWork, TracedWork, TracedWorkKind
 from planner.traces.predict.kernel_models import Timed
 from planner.traces.predict.timed_graph import Item, Nodes, TargetMachine
-from planner.traces.predict.walk import HostCounts, RankWork, TracedWork, TracedWorkKind
 
 CORE = "main"
 COLLECTIVES = "collectives"

@@ -8,9 +8,9 @@ from bench.nlp.tensor_layout import num_runs
 from costmodel.base.units import Bytes
 from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.products import Product
-from planner.traces.predict.operator_trace import TraceOp
-from planner.traces.predict.trace_operators import launches
-from planner.traces.predict.walk import TracedWork
+from planner.traces.execution.operator_trace import TraceOp
+from planner.traces.execution.trace_operators import launches
+from planner.traces.execution.walk import TracedWork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

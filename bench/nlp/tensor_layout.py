@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import prod
 
-from planner.traces.predict.operator_trace import Tensor
+from planner.traces.execution.operator_trace import Tensor
 
 
 def num_runs(tensors: Sequence[Tensor]) -> tuple[int, bool]:

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from costmodel.base.units import Bytes
+from costmodel.domain.hardware import Gpu
 from costmodel.domain.lengths import expected_maximum
 from costmodel.domain.workload import EmbeddingTable, Pooling, Workload
 from costmodel.operators.held_bytes import ActivationBytes, held_bytes
+from costmodel.operators.on_cuda import on_cuda
 from costmodel.operators.operator_list import BatchSize, OperatorList, SequenceSize, Size
 
 
@@ -54,10 +56,15 @@ def rank_operators(workload: Workload) -> OperatorList[int]:
     return _operators(workload).at(rank_batch(workload))
 
 
+def machine_operators(operators: OperatorList[int], gpu: Gpu) -> OperatorList[int]:
+    """Return the operators that a list has on a GPU, or on a CPU's core."""
+    return operators if gpu.is_core else on_cuda(operators)
+
+
 @lru_cache(maxsize=16)
 def operators_held_bytes(workload: Workload) -> ActivationBytes:
-    """Return the bytes that the operators' activations hold."""
-    return held_bytes(rank_operators(workload))
+    """Return the bytes that the operators' activations hold on a GPU."""
+    return held_bytes(on_cuda(rank_operators(workload)))
 
 
 @lru_cache(maxsize=16)

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 
-from costmodel.domain.dense_operators import rank_operators
+from costmodel.domain.dense_operators import machine_operators, rank_operators
 from costmodel.domain.hardware import Gpu, Topology
 from costmodel.domain.workload import LaunchMode, Workload
 from costmodel.kernels.operators import fused_estimate, is_known, operator_estimate
 from costmodel.operators.compiled import FusedOperators, fused
-from costmodel.operators.on_cuda import on_cuda
 from costmodel.operators.operator_families import family_of, plain_name
-from costmodel.operators.operator_list import DenseOperator, OperatorList
+from costmodel.operators.operator_list import DenseOperator
 from costmodel.operators.products import MULTIPLYING
 from costmodel.operators.work import moved
 from costmodel.step.dense_kernels import DenseKernel, DenseStretches
@@ -22,7 +21,8 @@ def operator_kernels(workload: Workload, gpu: Gpu) -> DenseStretches:
     Embeddings are waited for before the first operator that reads one, and their gradients are sent
     after the last operator that gives one.
     """
-    listed, precision = _listed(workload, gpu), workload.dense.precision
+    listed = machine_operators(rank_operators(workload), gpu)
+    precision = workload.dense.precision
     sizes, operators = [each.num_bytes for each in listed.parameters], listed.operators
 
     def kernels(begin: int, end: int) -> list[DenseKernel]:
@@ -71,15 +71,9 @@ def unknown_shares(workload: Workload, topology: Topology) -> dict[str, float]:
     gpu, precision = topology.hardware.gpu, workload.dense.precision
     times = dict[str, float]()
     total = 0.0
-    for each in _listed(workload, gpu).operators:
+    for each in machine_operators(rank_operators(workload), gpu).operators:
         seconds, name = operator_estimate(each, precision, gpu).seconds, plain_name(each.name)
         total += seconds
         if not is_known(each, gpu):
             times[name] = times.get(name, 0.0) + seconds
     return {name: seconds / total for name, seconds in times.items()}
-
-
-def _listed(workload: Workload, gpu: Gpu) -> OperatorList[int]:
-    """Return a workload's operators at a rank's batch, as a machine runs them."""
-    listed = rank_operators(workload)
-    return listed if gpu.is_core else on_cuda(listed)

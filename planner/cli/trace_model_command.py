@@ -6,8 +6,8 @@ import click
 
 from costmodel.base.limits import MOST_IDS, MOST_SAMPLES
 from planner.cli.pages import check_stdout
-from planner.cli.shared_options import SAMPLES, output_options
-from planner.cli.values import HARDWARE, WRITTEN
+from planner.cli.shared_options import SAMPLES, output_options, refuse_given
+from planner.cli.values import FILE, HARDWARE, WRITTEN
 from planner.show.output import Output
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _IDS = click.IntRange(min=0, max=1000 * MOST_SAMPLES)
 
 
 @click.command("trace-model")
-@click.argument("factory", metavar="MODULE:FUNCTION")
+@click.argument("model", metavar="MODULE:FUNCTION|TRACES", type=FILE)
 @click.option(
     "-o", "--output", "target", metavar="FILE", type=WRITTEN, help="Write the operators as JSON."
 )
@@ -31,7 +31,12 @@ _IDS = click.IntRange(min=0, max=1000 * MOST_SAMPLES)
     "is its arguments): one of 16 samples or more, or several of different sizes. Without it they "
     "are made up, where forward takes sparse features, dense numbers and labels.",
 )
-@click.option("--batch-size", type=SAMPLES, help="Samples of a rank's batch [default: 512].")
+@click.option(
+    "--batch-size",
+    type=SAMPLES,
+    help="Samples of a rank's batch; of TRACES, those of the traced one [default: 512; of TRACES "
+    "the first size of most of what the model is given].",
+)
 @click.option(
     "--longest", type=_LONGEST, help="Ids of the longest sequence, where there are sequences."
 )
@@ -48,7 +53,7 @@ _IDS = click.IntRange(min=0, max=1000 * MOST_SAMPLES)
 )
 @output_options
 def command(
-    factory: str,
+    model: str,
     *,
     target: str | None,
     batches: str | None,
@@ -57,23 +62,24 @@ def command(
     output: Output,
     **asked: int | None,
 ) -> None:
-    """Read the dense part of the model that a function returns: its operators, FLOP and bytes.
+    """Read the dense part of a model: its operators, FLOP and bytes.
 
-    The model runs a few times on the CPU, with small batches and without its tables, and stays as
-    it is; the meta device will do. What FILE holds is true for any batch. Needs torchrec.
+    Of the model that a function returns, for any batch: it runs a few times on the CPU, with small
+    batches and without its tables, and stays as it is; the meta device will do. Needs torchrec.
+
+    Or of one real training step, of which TRACES is a folder, an archive or a file of
+    `torch.profiler.ExecutionTraceObserver`.
     """
     from costmodel.domain.workload import DataType
     from planner.files.dense import save_operators
     from planner.files.disk import check_writable
     from planner.files.profiles import load_profile
     from planner.operators.operators_text import OnMachine, operators_summary, operators_text
-    from planner.torchrec import read_factory_operators
 
     check_stdout({"`--output`": target, "`--json`": "-" if output.json else None})
     if target is not None:
         check_writable(target)
-    operators = read_factory_operators(factory, batches)
-    batch = _batch(operators, **asked)
+    operators, batch = _read(model, batches, **asked)
     machine = None if hardware is None else OnMachine(load_profile(hardware), DataType(precision))
     if output.json:
         output.data(operators_summary(operators, batch, machine))
@@ -83,6 +89,25 @@ def command(
         save_operators(operators, target)
     if target not in {None, "-"}:
         output.remark(f"\nWrote {target}")
+
+
+def _read(
+    model: str, batches: str | None, **asked: int | None
+) -> "tuple[OperatorList[Size], BatchSize]":
+    """Return the list of a model, or of traces, and the batch that is asked for."""
+    from planner.traces.trace_files import is_trace_path
+
+    if not is_trace_path(model):
+        from planner.torchrec import read_factory_operators
+
+        operators = read_factory_operators(model, batches)
+        return operators, _batch(operators, **asked)
+    from planner.traces.execution.dense_list import traced_operators
+
+    samples = asked.pop("batch_size")
+    refuse_given("a trace", "it is of one batch", batches=batches, **asked)
+    operators = traced_operators(model, samples)
+    return operators, operators.recorded
 
 
 def _batch(

@@ -7,6 +7,7 @@ from typing import Any
 from rich.text import Text
 
 from costmodel.base.units import Bytes, Seconds
+from costmodel.domain.dense_operators import machine_operators
 from costmodel.domain.hardware import HardwareProfile
 from costmodel.domain.workload import DataType
 from costmodel.kernels.operators import operator_estimate, pass_times
@@ -69,6 +70,14 @@ FAMILIES: list[Column[FamilyWork]] = [
 ]
 
 
+def _sized(
+    operators: OperatorList[Size], batch: BatchSize, machine: OnMachine | None
+) -> OperatorList[int]:
+    """Return the list at a batch, as it runs on the machine, if one is given."""
+    sized = operators.at(batch)
+    return sized if machine is None else machine_operators(sized, machine.hardware.gpu)
+
+
 def _seconds(operator: DenseOperator[int], machine: OnMachine) -> Seconds:
     return operator_estimate(operator, machine.precision, machine.hardware.gpu).seconds
 
@@ -77,10 +86,10 @@ def operators_text(
     operators: OperatorList[Size], batch: BatchSize, machine: OnMachine | None, width: int
 ) -> Iterator[Text]:
     """Yield the lines of a list at a batch."""
-    sized = operators.at(batch)
+    sized = _sized(operators, batch, machine)
     work = work_of(sized)
     parameters = f"{operators.num_parameters:,} parameters outside the tables"
-    yield Text(f"{operators.name}: {count(len(operators.operators), 'operator')}, {parameters}")
+    yield Text(f"{operators.name}: {count(len(sized.operators), 'operator')}, {parameters}")
     yield Text()
     for name, text in (
         ("batch", _batch_text(batch, operators.groups)),
@@ -108,11 +117,11 @@ def operators_summary(
     operators: OperatorList[Size], batch: BatchSize, machine: OnMachine | None = None
 ) -> dict[str, Any]:
     """Return a list's work at a batch as the command's JSON has it."""
-    sized = operators.at(batch)
+    sized = _sized(operators, batch, machine)
     work = work_of(sized)
     return {
         "name": operators.name,
-        "num_operators": len(operators.operators),
+        "num_operators": len(sized.operators),
         "num_parameters": operators.num_parameters,
         "batch": {
             "samples": batch.samples,

@@ -69,7 +69,12 @@ def notes_on_reading(workload: Workload) -> Iterator[str]:
     """Yield warnings of what was assumed where a model's dense part was read."""
     dense, listed = workload.dense, workload.dense.operators
     if listed is not None:
-        said = [*listed.assumed, *_unexplained(listed), *_sequences(workload)]
+        said = [
+            *listed.assumed,
+            *_unexplained(listed),
+            *_sequences(workload),
+            *_one_batch(workload),
+        ]
         if said:
             yield f"of the dense part's {count(len(listed.operators), 'operator')}: " + "; ".join(
                 said
@@ -88,6 +93,16 @@ def _unexplained(listed: OperatorList[Size]) -> Iterator[str]:
             f"{count(len(listed.unexplained), 'operator')} with sizes that follow from no batch's "
             "terms, as in the run that read them"
         )
+
+
+def _one_batch(workload: Workload) -> Iterator[str]:
+    """Yield that no size grows with the samples, if those planned for are not those read."""
+    samples, listed = workload.local_batch_size, workload.dense.operators
+    if listed is None or listed.recorded.samples == samples:
+        return
+    tensors = (each for op in listed.operators for each in (*op.inputs, *op.outputs))
+    if not any(any(size.coefficients[1:]) for each in tensors for size in each.sizes):
+        yield f"no size grows with the samples: with {samples:,} they are what they were when read"
 
 
 def _sequences(workload: Workload) -> Iterator[str]:

@@ -26,6 +26,11 @@ _RANKS = tuple(
 _ENDINGS = (".json", ".json.gz", *_TAR_ENDINGS)
 
 
+def is_trace_path(path: str | Path) -> bool:
+    """Return whether something is there, or the name is one of a trace."""
+    return Path(path).exists() or str(path).endswith(_ENDINGS)
+
+
 def read_documents(path: str | Path) -> list[tuple[str, Document]]:
     """Return the JSON objects of a file, folder or archive, with the names of their files.
 

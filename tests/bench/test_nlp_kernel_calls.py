@@ -2,8 +2,8 @@ from execution_trace_files import Arguments, EtMaker, tensor
 
 from bench.nlp.kernel_calls import KernelCall, kernel_call, kernel_calls, unknown_call
 from costmodel.operators.products import Product
-from planner.traces.predict.operator_trace import TraceOp, operator_traces
-from planner.traces.predict.walk import rank_work
+from planner.traces.execution.operator_trace import TraceOp, operator_traces
+from planner.traces.execution.walk import rank_work
 
 
 def op(name: str, inputs: Arguments, outputs: Arguments = ()) -> TraceOp:

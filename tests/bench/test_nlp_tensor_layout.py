@@ -1,5 +1,5 @@
 from bench.nlp.tensor_layout import num_runs
-from planner.traces.predict.operator_trace import Tensor, contiguous
+from planner.traces.execution.operator_trace import Tensor, contiguous
 
 
 def of(shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Tensor:

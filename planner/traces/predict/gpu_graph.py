@@ -15,9 +15,9 @@ from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Basis, Device, HardwareProfile, Source
 from costmodel.kernels.collectives import RankGroup, collective_estimate
 from costmodel.step.graph import Node, NodeKind, Stage
+from planner.traces.execution.walk import HostCounts, RankWork, TracedWork, TracedWorkKind
 from planner.traces.predict.kernel_models import Timed, timed
 from planner.traces.predict.timed_graph import Item, Nodes, TargetMachine
-from planner.traces.predict.walk import HostCounts, RankWork, TracedWork, TracedWorkKind
 
 HOST, COMPUTE, COLLECTIVES = "main", "compute", "collectives"
 

@@ -13,12 +13,13 @@ from costmodel.step.graph import Stage
 from costmodel.step.simulator import simulate
 from costmodel.step.timeline import Timeline
 from planner.files.profiles import load_profile
+from planner.traces.execution.operator_trace import OperatorTrace, operator_traces, runs_on_cpu
+from planner.traces.execution.step_work import work_of_step
+from planner.traces.execution.walk import RankWork
 from planner.traces.predict.gpu_graph import gpu_machine
 from planner.traces.predict.kernel_models import Timed
 from planner.traces.predict.measured import measured_steps
-from planner.traces.predict.operator_trace import OperatorTrace, operator_traces, runs_on_cpu
-from planner.traces.predict.timed_graph import TargetMachine, timed_graph, work_of_step
-from planner.traces.predict.walk import RankWork
+from planner.traces.predict.timed_graph import TargetMachine, timed_graph
 from planner.traces.trace_files import Document, read_documents
 
 _FBGEMM_LOOKUP = re.compile(r"fbgemm::\w*embedding\w*lookup")

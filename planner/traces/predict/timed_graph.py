@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from costmodel.base.errors import InputError, Problem
 from costmodel.step.graph import ExecutionGraph, Node
+from planner.traces.execution.step_work import collectives
+from planner.traces.execution.walk import HostCounts, RankWork, TracedWork, TracedWorkKind
 from planner.traces.predict.kernel_models import Timed
-from planner.traces.predict.operator_trace import OperatorTrace
-from planner.traces.predict.walk import HostCounts, RankWork, TracedWork, TracedWorkKind, rank_work
 
 NUM_REPEATS = 3
 """How often the step is repeated in a graph, so that the last one is in the steady state."""
@@ -79,50 +78,9 @@ def timed_graph(works: Sequence[RankWork], machine: TargetMachine) -> TimedGraph
 
 def _items(work: RankWork, kernels: Sequence[Timed | None], step: int) -> list[Item]:
     """Return a rank's work with its kernels' times; collectives are numbered through all steps."""
-    number = step * len(_collectives(work))
+    number = step * len(collectives(work))
     items = []
     for each, kernel in zip(work.items, kernels, strict=True):
         items.append(Item(each, kernel, number))
         number += each.kind is TracedWorkKind.COLLECTIVE
     return items
-
-
-def work_of_step(traces: Sequence[OperatorTrace], source: str) -> list[RankWork]:
-    """Return the work of every rank in the last step that has some on all ranks.
-
-    Raises
-    ------
-    InputError
-        No step has, or the ranks start different collectives.
-
-    """
-    works = _last_works(traces)
-    if works is None:
-        hint = "record a whole training step, between `start()` and `stop()` of the observer"
-        message = "the traces hold no work: no step has kernels or collectives on all ranks"
-        raise InputError(source, (Problem(message=message, hint=hint),))
-    expected = _collectives(works[0])
-    for trace, work in zip(traces, works, strict=True):
-        mine = _collectives(work)
-        if [c.collective for c in mine] != [c.collective for c in expected]:
-            message = (
-                f"`{trace.source}` starts {len(mine)} collectives, "
-                f"`{traces[0].source}` {len(expected)}, or others"
-            )
-            hint = "give traces of the same step of one job"
-            raise InputError(source, (Problem(message=message, hint=hint),))
-    return works
-
-
-def _last_works(traces: Sequence[OperatorTrace]) -> list[RankWork] | None:
-    """Return the work of all ranks in the last of their steps in which all have some."""
-    steps = [dict(trace.steps) for trace in traces]
-    for number in sorted(set(steps[0]).intersection(*steps), reverse=True):
-        works = [rank_work(mine[number]) for mine in steps]
-        if all(work.items for work in works):
-            return works
-    return None
-
-
-def _collectives(work: RankWork) -> list[TracedWork]:
-    return [item for item in work.items if item.kind is TracedWorkKind.COLLECTIVE]

@@ -6,8 +6,8 @@ from machines import machine
 from costmodel.base.units import US
 from costmodel.domain.traced import OperatorOverheads, TracedTimes
 from costmodel.step.graph import Stage
+from planner.traces.execution.walk import HostCounts, TracedWork, TracedWorkKind
 from planner.traces.predict.gpu_graph import HostOperators
-from planner.traces.predict.walk import HostCounts, TracedWork, TracedWorkKind
 
 
 def work(*outermost: str, backward: bool = False) -> TracedWork:

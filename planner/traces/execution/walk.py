@@ -17,8 +17,8 @@ from costmodel.domain.hardware import CollectiveOp
 from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import DenseOperator, Pass
 from costmodel.step.graph import Stage
-from planner.traces.predict.operator_trace import Tensor, TraceOp
-from planner.traces.predict.trace_operators import (
+from planner.traces.execution.operator_trace import Tensor, TraceOp
+from planner.traces.execution.trace_operators import (
     dense_operator,
     descends,
     is_metadata,
@@ -214,7 +214,7 @@ class _Walk:
             accumulates = op.name.endswith("AccumulateGrad")
             self.counts.accumulations += accumulates
             self.counts.functions += not accumulates
-        elif op.name == _ACCUMULATES and op.inputs:
+        elif op.name == _ACCUMULATES and op.inputs and op.inputs[0].element_bytes:
             memory = self.memory.numbers(op)[op.inputs[0].storage]
             self.gradients.append(Gradient(len(self.items), op.inputs[0], memory))
         elif "::" in op.name and context.python and not context.backward:

@@ -2,8 +2,8 @@ from execution_trace_files import Argument, Arguments, EtMaker, tensor
 
 from costmodel.operators.operator_list import DenseOperator, Pass
 from costmodel.operators.work import Moved, flop, moved
-from planner.traces.predict.operator_trace import operator_traces
-from planner.traces.predict.trace_operators import dense_operator, is_metadata, launches, wraps
+from planner.traces.execution.operator_trace import operator_traces
+from planner.traces.execution.trace_operators import dense_operator, is_metadata, launches, wraps
 
 NO: tuple[bool, list[object], str, list[object]] = (False, [], "Bool", [])
 LIST: tuple[list[int], list[list[int]], str, list[object]] = (

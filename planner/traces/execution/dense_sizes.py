@@ -7,10 +7,10 @@ from functools import cached_property
 
 from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import ElementType, OperatorTensor, Pass, Size
-from planner.operators.traced_items import DenseItem, DenseItems, is_integer
-from planner.traces.predict.operator_trace import Tensor
-from planner.traces.predict.trace_operators import element_type, expanded, results
-from planner.traces.predict.walk import Gradient
+from planner.traces.execution.dense_items import DenseItem, DenseItems, is_integer
+from planner.traces.execution.operator_trace import Tensor
+from planner.traces.execution.trace_operators import element_type, expanded, results
+from planner.traces.execution.walk import Gradient
 
 
 @dataclass
@@ -111,8 +111,8 @@ class TracedMemory:
             return None
         made = next((each for each in results(item.op) if self._grows(item, each)), None)
         if made is None and family_of(item.op.name) is OperatorFamily.PRODUCT:
-            place = len(tensor.shape) - (1 if tensor is item.op.inputs[-2] else 2)
-            return place if self._multiple(tensor.shape[place]) else None
+            added = len(tensor.shape) - (1 if tensor is item.op.inputs[-2] else 2)
+            return added if self._multiple(tensor.shape[added]) else None
         if made is not None and len(made.shape) == len(tensor.shape):
             place = self._place(made, self.growing[item.number(made)])
             if place is not None and made.shape[place] == tensor.shape[place]:

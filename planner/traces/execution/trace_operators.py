@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import DenseOperator, ElementType, OperatorTensor, Pass, S
-from planner.traces.predict.operator_trace import Tensor, TraceOp
+from planner.traces.execution.operator_trace import Tensor, TraceOp
 
 FILLED_INSIDE = frozenset({"aten::embedding_dense_backward", "aten::nll_loss_backward"})
 """They call what fills their result, and then write as much of it as their first input has."""

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from costmodel.operators.operator_list import ElementType, Pass
 from costmodel.step.graph import Stage
-from planner.traces.predict.operator_trace import Tensor, TraceOp
-from planner.traces.predict.trace_operators import FILLED_INSIDE, element_type, results
-from planner.traces.predict.walk import (
+from planner.traces.execution.operator_trace import Tensor, TraceOp
+from planner.traces.execution.trace_operators import FILLED_INSIDE, element_type, results
+from planner.traces.execution.walk import (
     RankWork,
     TracedWork,
     TracedWorkKind,
@@ -71,8 +71,8 @@ def dense_items(work: RankWork) -> DenseItems:
     """
     callers, found = _Callers(work.ops), DenseItems()
     ids = _memory_of_ids(work.items)
-    for op in work.ops:
-        for each in (*op.inputs, *op.outputs):
+    for called in work.ops:
+        for each in (*called.inputs, *called.outputs):
             found.first.setdefault(each.storage, each)
     makers: dict[int, int] = {}
     """Kernel of the dense part that wrote to a memory last."""

@@ -2,8 +2,8 @@ import pytest
 from execution_trace_files import EtMaker, rank, tensor
 
 from costmodel.base.errors import InputError
-from planner.traces.predict.operator_trace import operator_traces
-from planner.traces.predict.timed_graph import work_of_step
+from planner.traces.execution.operator_trace import operator_traces
+from planner.traces.execution.step_work import work_of_step
 
 
 def in_steps(*num_relus: int) -> EtMaker:

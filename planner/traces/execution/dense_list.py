@@ -19,13 +19,13 @@ from costmodel.operators.operator_list import (
     Size,
 )
 from costmodel.operators.products import check_form
-from planner.operators.traced_items import DenseItem, DenseItems, dense_items
-from planner.operators.traced_sizes import TracedMemory
 from planner.show.format import count as counted
-from planner.traces.predict.operator_trace import OperatorTrace, operator_traces
-from planner.traces.predict.timed_graph import work_of_step
-from planner.traces.predict.trace_operators import element_type, operator_with, results
-from planner.traces.predict.walk import Gradient, RankWork
+from planner.traces.execution.dense_items import DenseItem, DenseItems, dense_items
+from planner.traces.execution.dense_sizes import TracedMemory
+from planner.traces.execution.operator_trace import OperatorTrace, operator_traces
+from planner.traces.execution.step_work import work_of_step
+from planner.traces.execution.trace_operators import element_type, operator_with, results
+from planner.traces.execution.walk import Gradient, RankWork
 from planner.traces.trace_files import read_documents
 
 _OPTIMIZER = re.compile(r"Optimizer\.step#(\w+)\.step")
@@ -183,9 +183,10 @@ class _List:
         yield "one traced step" + (f", that of rank 0 of {ranks}" if ranks > 1 else "")
         if self.memory.samples:
             by = "" if asked else ", the first size of most of what the model is given"
+            samples = counted(self.memory.samples, "sample")
             yield (
-                f"its batch has {counted(self.memory.samples, 'sample')}{by}: multiples of them grow with "
-                "the batch, in tensors that are computed of it"
+                f"its batch has {samples}{by}: multiples of them grow with the batch, in tensors "
+                "that are computed of it"
             )
         else:
             yield (

@@ -4,7 +4,7 @@ import pytest
 from execution_trace_files import EtMaker, rank, tensor
 
 from costmodel.base.errors import InputError
-from planner.traces.predict.operator_trace import operator_traces, runs_on_cpu
+from planner.traces.execution.operator_trace import operator_traces, runs_on_cpu
 
 
 def documents(*makers: EtMaker) -> list[tuple[str, dict[str, Any]]]:

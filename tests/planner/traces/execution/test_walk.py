@@ -1,8 +1,8 @@
 from execution_trace_files import FUNCTION, EtMaker, rank, tensor
 
 from costmodel.domain.hardware import CollectiveOp
-from planner.traces.predict.operator_trace import operator_traces
-from planner.traces.predict.walk import RankWork, TracedWorkKind, rank_work
+from planner.traces.execution.operator_trace import operator_traces
+from planner.traces.execution.walk import RankWork, TracedWorkKind, rank_work
 
 
 def walked(maker: EtMaker) -> RankWork:

@@ -1,0 +1,1 @@
+"""What a training step runs, read from the execution traces of its ranks."""
