@@ -123,8 +123,12 @@ def embedding_estimate(
     optimizer: Optimizer,
     hardware: HardwareProfile,
     output_type: DataType = DataType.FP32,
+    share: float = 1.0,
 ) -> tuple[Estimate, Estimate]:
-    """Estimate one TBE kernel over whole tables: forward, and backward with the optimizer."""
+    """Estimate one TBE kernel over whole tables: forward, and backward with the optimizer.
+
+    ``share``: of what they move, where the kernel has but a part of the tables or their ids.
+    """
     shards = LookupShards.of([
         LookupShard.whole(table, num_samples, (table.compute_kernels or (ComputeKernel.FUSED,))[0])
         for table in tables
@@ -132,6 +136,7 @@ def embedding_estimate(
     caches = gpu_caches(hardware.gpu)
     rows = shard_traffics(shards, optimizer=optimizer, output_type=output_type, caches=caches)
     total = combine(rows, np.zeros(len(rows), dtype=np.intp), 1)
+    total *= [1.0 if column in MAXIMA else share for column in Traffic]
     lookups, columns = float(total[0, Traffic.LOOKUPS]), [table.embedding_dim for table in tables]
 
     def estimate(seconds: Seconds, bound_by: Bound, *, backward: bool) -> Estimate:

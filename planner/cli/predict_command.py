@@ -17,9 +17,17 @@ from planner.show.output import Output
     required=True,
     help="Hardware profile, of GPUs or of a CPU (`planner profiles` lists them).",
 )
+@click.option(
+    "--workload",
+    metavar="FILE",
+    type=FILE,
+    help="Workload file of the tables that TRACES look up by FBGEMM: how often their ids repeat.",
+)
 @trace_option
 @output_options
-def command(traces: str, *, hardware: str, trace: str | None, output: Output) -> None:
+def command(
+    traces: str, *, hardware: str, workload: str | None, trace: str | None, output: Output
+) -> None:
     """Predict a training step of any model from the execution TRACES of all ranks.
 
     TRACES is a folder, an archive or a file of `torch.profiler.ExecutionTraceObserver`, one per
@@ -30,7 +38,7 @@ def command(traces: str, *, hardware: str, trace: str | None, output: Output) ->
     from planner.traces.predict.prediction import predict
 
     check_trace(trace)
-    prediction = predict(traces, hardware)
+    prediction = predict(traces, hardware, workload)
     if output.json:
         output.data(predict_data(prediction))
     else:

@@ -17,22 +17,31 @@ from costmodel.kernels.collectives import RankGroup, collective_estimate
 from costmodel.step.graph import Node, NodeKind, Stage
 from planner.traces.execution.walk import HostCounts, RankWork, TracedWork, TracedWorkKind
 from planner.traces.predict.kernel_models import Timed, timed
+from planner.traces.predict.lookups import TracedLookups
 from planner.traces.predict.timed_graph import Item, Nodes, TargetMachine
 
 HOST, COMPUTE, COLLECTIVES = "main", "compute", "collectives"
 
 
-def gpu_machine(hardware: HardwareProfile, group: RankGroup) -> TargetMachine:
-    """Return the machine that a hardware profile describes."""
+def gpu_machine(
+    hardware: HardwareProfile, group: RankGroup, lookups: TracedLookups | None = None
+) -> TargetMachine:
+    """Return the machine that a hardware profile describes, with what times lookups of tables."""
 
     def timer(work: RankWork) -> list[Timed | None]:
-        found = (item.operator for item in work.items)
-        return [None if each is None else timed(each, hardware.gpu) for each in found]
+        times: list[Timed | None] = [None] * len(work.items)
+        if lookups is not None:
+            times = lookups.times(work)
+        for place, item in enumerate(work.items):
+            if item.operator is not None and times[place] is None:
+                times[place] = timed(item.operator, hardware.gpu)
+        return times
 
     return TargetMachine(
         timer=timer,
         writer=lambda rank, nodes: GpuRank(hardware, group, rank, nodes),
         on_cpu=hardware.device is Device.CPU,
+        lookups=lookups,
     )
 
 

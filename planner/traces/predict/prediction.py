@@ -1,6 +1,5 @@
 """A training step predicted from execution traces and a hardware profile."""
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,17 +12,16 @@ from costmodel.step.graph import Stage
 from costmodel.step.simulator import simulate
 from costmodel.step.timeline import Timeline
 from planner.files.profiles import load_profile
+from planner.files.workload_reading import load_workload
 from planner.traces.execution.operator_trace import OperatorTrace, operator_traces, runs_on_cpu
 from planner.traces.execution.step_work import work_of_step
-from planner.traces.execution.walk import RankWork
+from planner.traces.execution.walk import RankWork, is_lookup
 from planner.traces.predict.gpu_graph import gpu_machine
 from planner.traces.predict.kernel_models import Timed
+from planner.traces.predict.lookups import TracedLookups
 from planner.traces.predict.measured import measured_steps
 from planner.traces.predict.timed_graph import TargetMachine, timed_graph
 from planner.traces.trace_files import Document, read_documents
-
-_FBGEMM_LOOKUP = re.compile(r"fbgemm::\w*embedding\w*lookup")
-"""Operators that look up rows of many tables at once, whatever the optimizer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +80,12 @@ class Prediction:
         return max(times) if len(times) == len(self.ranks) else None
 
 
-def predict(path: str | Path, hardware: str | Path) -> Prediction:
+def predict(
+    path: str | Path, hardware: str | Path, workload: str | Path | None = None
+) -> Prediction:
     """Return the predicted step of a job, from the execution traces of all its ranks.
+
+    ``workload``: the file of the tables that they look up, if they do.
 
     Raises
     ------
@@ -95,7 +97,10 @@ def predict(path: str | Path, hardware: str | Path) -> Prediction:
     """
     documents, source = read_documents(path), str(path)
     return predict_documents(
-        documents, source, str(hardware), lambda num_ranks: _machine(hardware, num_ranks, source)
+        documents,
+        source,
+        str(hardware),
+        lambda num_ranks: _machine(hardware, num_ranks, source, workload),
     )
 
 
@@ -121,8 +126,11 @@ def predict_documents(
     """
     traces = operator_traces(documents, source)
     works = work_of_step(traces, source)
-    _refuse_fbgemm(works, source)
     machine = machine_of(len(traces))
+    if machine.lookups is None:
+        _refuse_lookups(works, source)
+    else:
+        machine.lookups.check(works, source)
     made = timed_graph(works, machine)
     timeline = simulate(made.graph)
     pids = {trace.rank: trace.pid for trace in traces}
@@ -144,14 +152,13 @@ def predict_documents(
     )
 
 
-def _refuse_fbgemm(works: Sequence[RankWork], source: str) -> None:
+def _refuse_lookups(works: Sequence[RankWork], source: str) -> None:
     """Raise if traces have FBGEMM's lookups, whose time depends on data that traces lack.
 
     They have the number of ids, but neither how often ids repeat nor the tables' widths and rows.
     By the bytes of tensors alone, a step of DLRM on 8 V100s was predicted 70% too short.
     """
-    names = {item.name for work in works for item in work.items if item.name}
-    lookups = sorted(name for name in names if _FBGEMM_LOOKUP.match(name))
+    lookups = sorted(each.name for work in works for each in work.items if is_lookup(each.name))
     if not lookups:
         return
     message = (
@@ -159,19 +166,24 @@ def _refuse_fbgemm(works: Sequence[RankWork], source: str) -> None:
         "often ids repeat, which decides how long that takes"
     )
     hint = (
-        "describe the tables in a workload file and `planner plan` it, or `planner replay` the "
-        "profiler's traces"
+        "describe the tables in a workload file (`planner init` writes one), and give it by "
+        "`--workload`"
     )
     raise InputError(source, (Problem(message=message, hint=hint),))
 
 
-def _machine(hardware: str | Path, num_ranks: int, source: str) -> TargetMachine:
+def _machine(
+    hardware: str | Path, num_ranks: int, source: str, workload: str | Path | None
+) -> TargetMachine:
     gpus = load_profile(hardware)
     local = min(num_ranks, gpus.gpus_per_node)
     if num_ranks % local:
         message = f"{num_ranks} ranks do not fill nodes of {gpus.gpus_per_node} GPUs evenly"
         raise InputError(source, (Problem(message=message, hint="use another profile"),))
-    return gpu_machine(gpus, RankGroup(num_ranks=num_ranks, ranks_per_node=local))
+    lookups = None
+    if workload is not None:
+        lookups = TracedLookups(load_workload(workload), gpus, num_ranks)
+    return gpu_machine(gpus, RankGroup(num_ranks=num_ranks, ranks_per_node=local), lookups)
 
 
 def _rank_step(

@@ -12,6 +12,7 @@ from costmodel.step.graph import ExecutionGraph, Node
 from planner.traces.execution.step_work import collectives
 from planner.traces.execution.walk import HostCounts, RankWork, TracedWork, TracedWorkKind
 from planner.traces.predict.kernel_models import Timed
+from planner.traces.predict.lookups import TracedLookups
 
 NUM_REPEATS = 3
 """How often the step is repeated in a graph, so that the last one is in the steady state."""
@@ -52,6 +53,8 @@ class TargetMachine:
     writer: Callable[[int, Nodes], RankWriter]
     """Makes the writer of a rank."""
     on_cpu: bool
+    lookups: TracedLookups | None = None
+    """What times lookups of tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
