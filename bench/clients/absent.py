@@ -33,6 +33,9 @@ class Absent:
     def __getitem__(self, _: object) -> "Absent":
         return Absent()
 
+    def __setitem__(self, place: object, value: object) -> None:
+        """Keep nothing."""
+
     def __mro_entries__(self, _: tuple[type, ...]) -> tuple[type, ...]:
         """Be a base class that has nothing."""
         return (object,)

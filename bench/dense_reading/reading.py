@@ -2,8 +2,9 @@
 
 python -m bench.dense_reading [NAME ...] [--checkouts FOLDER] [--write]
 
-The five of ``examples/models``, TorchRec's own, and with FOLDER (a checkout of
-github.com/alibaba/TorchEasyRec in it, see ``bench.clients``) all configurations of TorchEasyRec.
+The five of ``examples/models``, TorchRec's own, and with FOLDER those of checkouts in it
+(``bench.dense_reading.checkouts``), and all configurations of github.com/alibaba/TorchEasyRec (see
+``bench.clients``).
 Each is read from small batches; the list is then asked for a batch of 200 samples with longer
 sequences, which is run and counted: FLOP by torch's ``FlopCounterMode``, operators, parameters.
 """
@@ -18,7 +19,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from time import process_time
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
@@ -30,6 +31,7 @@ from torchrec.modules.embedding_modules import (
 from bench.clients import tzrec
 from bench.clients.absent import stand_in_for
 from bench.clients.client import CONFIGURATION, TZREC_ABSENT
+from bench.dense_reading.checkouts import ABSENT, CANDIDATES, CHECKED_OUT, Batches
 from bench.dense_reading.models import TORCHREC
 from bench.documented import ROOT
 from bench.kept import parser_of, provenance, read, write
@@ -46,14 +48,11 @@ RESULTS = ROOT / "bench" / "results" / "dense_reading.json"
 EXAMPLES = ("dlrm", "dcnv2", "deepfm", "mmoe", "sasrec")
 LARGE = MadeSize(200, 37, 2000)
 """The batch that is counted; ids of one feature."""
-CANDIDATES = 4
 _FOLDERS = ("examples", "tzrec/tests/configs")
 _COLLECTIONS = (EmbeddingBagCollectionInterface, EmbeddingCollectionInterface)
 _FOLDER = re.compile(r"/[^\s)]*/(?=[^/\s]+/[^/\s]+\.py)")
 """Where a file is, but for the last folder."""
 _HSTU = ("dlrm_hstu", "ultra_hstu", "hstu_match")
-Batches: TypeAlias = Callable[[MadeSize], Any]
-"""Makes a batch of a size; None: it is made of the model's features."""
 
 
 def _attention(query: Any, key: Any, value: Any, *_: object, **__: object) -> int:  # noqa: ANN401 - sizes
@@ -99,8 +98,11 @@ def _models(args: Namespace) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield f"TorchRec, {name}", partial(made, make)
     if args.checkouts is None:
         return
-    source = args.checkouts.resolve() / "TorchEasyRec"
-    stand_in_for(TZREC_ABSENT)
+    folder = args.checkouts.resolve()
+    stand_in_for((*TZREC_ABSENT, *ABSENT))
+    for name, checked_out in CHECKED_OUT.items():
+        yield name, partial(checked_out, folder)
+    source = folder / "TorchEasyRec"
     tzrec.generate_protocol(source)
     tzrec.import_main(source)
     for folder in _FOLDERS:

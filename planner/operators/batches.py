@@ -136,7 +136,10 @@ class _Cut:
 
     def _keyed(self, value: KeyedJaggedTensor) -> KeyedJaggedTensor:
         parts = {key: self._jagged(each) for key, each in value.to_dict().items()}
-        return KeyedJaggedTensor.from_jt_dict(parts)
+        cut = KeyedJaggedTensor.from_jt_dict(parts)
+        return KeyedJaggedTensor(  # anew, without what is kept of it once it is worked out
+            cut.keys(), cut.values(), cut.weights_or_none(), lengths=cut.lengths()
+        )
 
     def _jagged(self, value: JaggedTensor) -> JaggedTensor:
         if len(value.lengths()) != self.of:
