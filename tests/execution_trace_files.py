@@ -97,6 +97,65 @@ def rank(work: int = 1) -> EtMaker:
     return maker
 
 
+LOOKUP = "fbgemm::split_embedding_codegen_lookup_adagrad_function"
+
+
+def floats(*shape: int, storage: int) -> Argument:
+    """A tensor on a GPU."""
+    return tensor(*shape, storage=storage, device="cuda:0")
+
+
+def ids(*shape: int, storage: int) -> Argument:
+    """The same, of integers."""
+    value, sizes, _, strides = floats(*shape, storage=storage)
+    return [*value[:4], 8, value[5]], sizes, "Tensor(long int)", strides
+
+
+def sharded_step() -> EtMaker:
+    """A step of rank 0 of two: a lookup of 2 tables, all-to-alls, a product, and all backwards.
+
+    Storages: 1 ids, 2 offsets, 3 rows, 4 their output, 5 embeddings, 6 a weight, 7 the product.
+    """
+    maker = EtMaker()
+    maker.add("fbgemm::asynchronous_complete_cumsum", [ids(8, storage=9)], [ids(9, storage=2)])
+    tables = [floats(1000, storage=3), ids(3, storage=8), ids(16, storage=1), ids(9, storage=2)]
+    maker.add(LOOKUP, tables, [floats(4, 16, storage=4)])
+    maker.add("aten::empty", [], [floats(64, storage=5)])
+    maker.add("c10d::alltoall_base_", [floats(64, storage=5), floats(64, storage=4)])
+    waited = maker.add("All2All_Pooled_Wait", [])
+    parts = [floats(2, 16, storage=5), floats(2, 16, storage=5)]
+    maker.add("aten::cat", parts, [floats(2, 32, storage=10)], parent=waited)
+    maker.add(
+        "aten::mm",
+        [floats(2, 32, storage=10), floats(32, 8, storage=6)],
+        [floats(2, 8, storage=7)],
+    )
+    outer = maker.add(FUNCTION + "MmBackward0")
+    inner = maker.add("MmBackward0", [floats(2, 8, storage=7)], parent=outer)
+    given = [floats(2, 8, storage=7), floats(8, 32, storage=6)]
+    maker.add("aten::mm", given, [floats(2, 32, storage=12)], parent=inner)
+    given = [floats(32, 2, storage=10), floats(2, 8, storage=7)]
+    maker.add("aten::mm", given, [floats(32, 8, storage=13)], parent=inner)
+    hook = maker.add(FUNCTION + "torch::autograd::AccumulateGrad")
+    gradient = floats(32, 8, storage=13)
+    accumulates = maker.add("torch::autograd::AccumulateGrad", [gradient], parent=hook)
+    maker.add("aten::mul", [gradient], [floats(32, 8, storage=20)], parent=accumulates)
+    bucket = [floats(256, storage=20)]
+    maker.add("c10d::allreduce_", bucket, bucket, parent=hook)
+    sent = maker.add(FUNCTION + "All2All_Pooled_WaitBackward")
+    wait = maker.add("All2All_Pooled_WaitBackward", [floats(2, 32, storage=12)], parent=sent)
+    maker.add("aten::copy_", [floats(64, storage=14), floats(64, storage=12)], parent=wait)
+    maker.add("c10d::alltoall_base_", [floats(64, storage=15), floats(64, storage=14)], parent=wait)
+    rows = maker.add(FUNCTION + "torch::autograd::CppNode<SplitLookupFunction_adagrad_Op>")
+    name = "torch::autograd::CppNode<SplitLookupFunction_adagrad_Op>"
+    fused = maker.add(name, [floats(4, 16, storage=15)], parent=rows)
+    maker.add("aten::zero_", [floats(8, storage=16)], [floats(8, storage=16)], parent=fused)
+    step = maker.add("Optimizer.step#Adam.step")
+    weight = floats(32, 8, storage=6)
+    maker.add("aten::add_", [weight, floats(32, 8, storage=20)], [weight], parent=step)
+    return maker
+
+
 def write_job(folder: Path, *makers: EtMaker) -> Path:
     """Write one file per rank, and a profile beside the folder."""
     folder.mkdir(parents=True, exist_ok=True)

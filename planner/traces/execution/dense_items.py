@@ -74,8 +74,9 @@ def dense_items(work: RankWork) -> DenseItems:
     for called in work.ops:
         for each in (*called.inputs, *called.outputs):
             found.first.setdefault(each.storage, each)
+    gradients = {each.memory for each in work.gradients}
     makers: dict[int, int] = {}
-    """Kernel of the dense part that wrote to a memory last."""
+    """Kernel of the dense part that wrote to a memory last, but for parameters' gradients."""
     written_before: set[int] = set()
     for place, item in enumerate(work.items):
         op = item.op
@@ -87,13 +88,12 @@ def dense_items(work: RankWork) -> DenseItems:
         written_before |= new
         if _is_outside(item, op, callers, ids):
             _exchanged(found, item, op, reads, makers)
-            makers = {number: at for number, at in makers.items() if number not in writes}
             continue
         seen = bool(found.items) and found.items[-1].direction is Pass.BACKWARD
         direction = Pass.BACKWARD if item.backward or seen else Pass.FORWARD
         embedded = dict.fromkeys(number for number in reads if number in found.embeddings)
         found.items.append(DenseItem(place, op, item.memory, direction, tuple(embedded)))
-        makers.update(dict.fromkeys(writes, place))
+        makers.update(dict.fromkeys(set(writes) - gradients, place))
         found.made |= new
     return found
 
@@ -119,7 +119,7 @@ def _exchanged(
     if is_lookup(op.name) or (not item.backward and found.embeddings.keys() & reads.keys()):
         for each in results(op):
             found.embeddings[item.memory[each.storage]] = each
-    elif item.backward and item.stage not in {Stage.OPTIMIZER, Stage.ALL_REDUCE}:
+    elif item.backward:
         for number in reads.keys() & makers.keys():
             found.sent.setdefault(makers[number], []).append(reads[number])
 

@@ -163,8 +163,7 @@ class _List:
             alike = [each for each, elements in left.items() if elements == size]
             found[place] = alike
             left = {each: elements for each, elements in left.items() if each not in alike}
-        if found:
-            found[max(found)] += left
+        found.setdefault(max(found, default=self.found.items[-1].place), []).extend(left)
         return found
 
     def _embeddings(self) -> Iterator[EmbeddingOutput[Size]]:

@@ -12,6 +12,12 @@ from planner.traces.execution.operator_trace import Tensor
 from planner.traces.execution.trace_operators import element_type, expanded, results
 from planner.traces.execution.walk import Gradient
 
+_DRAWS = {
+    f"aten::{name}"
+    for name in ("uniform_", "normal_", "random_", "bernoulli_", "rand", "randn", "randint")
+}
+"""Operators that fill tensors with random numbers."""
+
 
 @dataclass
 class TracedMemory:
@@ -44,11 +50,16 @@ class TracedMemory:
     def given(self, *, whole: bool = False) -> dict[int, Tensor]:
         """Return what forward is given beside parameters, by memory, as it is first read.
 
-        ``whole``: as any operator of the step first has it, if it was there before.
+        And what it draws: a script's batch, or noise. ``whole``: as any operator of the step first
+        has it, if it was there before.
         """
         found: dict[int, Tensor] = {}
         for item in self.found.items:
-            for each in item.op.inputs if item.direction is Pass.FORWARD else ():
+            if item.direction is not Pass.FORWARD:
+                break
+            if item.op.name in _DRAWS:
+                found.update({item.number(each): each for each in results(item.op)})
+            for each in item.op.inputs:
                 number = item.number(each)
                 seen = self.found.first[each.storage] if whole and number < 0 else each
                 constant = self._is_parameter(seen.shape) and not is_integer(each)
@@ -60,8 +71,7 @@ class TracedMemory:
         """Find the memory that holds a batch's data: what is given, and what is made of it."""
         constant = {each.memory for each in self.gradients}
         for number, each in self.given().items():
-            embedded = number in self.found.embeddings
-            if each.shape and (embedded or self._multiple(each.shape[0])):
+            if each.shape and self._multiple(each.shape[0]):
                 self.growing[number] = each.shape[0]
         before = -1
         while before < len(self.growing):
