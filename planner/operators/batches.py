@@ -43,6 +43,10 @@ class BatchArguments:
         """Return it on a device."""
         return self._mapped(lambda each: each.to(device), self.samples)
 
+    def anew(self) -> "BatchArguments":
+        """Return it without what jagged features keep of what was worked out of them."""
+        return self._mapped(_anew, self.samples)
+
     def cut(self, samples: int, *, last: bool = False) -> "BatchArguments":
         """Return its first samples, or its last."""
         start = self.samples - samples if last else 0
@@ -117,6 +121,14 @@ def _samples(batch: GivenBatch) -> int:
     return next(rows, 0)
 
 
+def _anew(value: Any) -> Any:  # noqa: ANN401 - a tensor or one of TorchRec's
+    if not isinstance(value, KeyedJaggedTensor) or value.variable_stride_per_key():
+        return value
+    lengths, weights = value.lengths_or_none(), value.weights_or_none()
+    offsets = value.offsets_or_none() if lengths is None else None
+    return KeyedJaggedTensor(value.keys(), value.values(), weights, lengths, offsets)
+
+
 class _Cut:
     """Takes samples from ``start`` to ``end`` of tensors of as many rows as a batch has samples."""
 
@@ -136,10 +148,7 @@ class _Cut:
 
     def _keyed(self, value: KeyedJaggedTensor) -> KeyedJaggedTensor:
         parts = {key: self._jagged(each) for key, each in value.to_dict().items()}
-        cut = KeyedJaggedTensor.from_jt_dict(parts)
-        return KeyedJaggedTensor(  # anew, without what is kept of it once it is worked out
-            cut.keys(), cut.values(), cut.weights_or_none(), lengths=cut.lengths()
-        )
+        return KeyedJaggedTensor.from_jt_dict(parts)
 
     def _jagged(self, value: JaggedTensor) -> JaggedTensor:
         if len(value.lengths()) != self.of:

@@ -287,7 +287,7 @@ def record(
     """
     module, given, recorder = copy.module, copy.given, Recorder()
     recorder.originals = copy.originals
-    batch = batch.on("meta") if copy.on_meta else batch
+    batch = (batch.on("meta") if copy.on_meta else batch).anew()
     marks = _Marks(recorder)
     given.clear()
     given.watch = marks.embedding

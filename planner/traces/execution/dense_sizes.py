@@ -120,7 +120,7 @@ class TracedMemory:
         if grown is None:
             return None
         made = next((each for each in results(item.op) if self._grows(item, each)), None)
-        if made is None and family_of(item.op.name) is OperatorFamily.PRODUCT:
+        if made is None and _is_product(item, tensor):
             added = len(tensor.shape) - (1 if tensor is item.op.inputs[-2] else 2)
             return added if self._multiple(tensor.shape[added]) else None
         if made is not None and len(made.shape) == len(tensor.shape):
@@ -157,3 +157,9 @@ class TracedMemory:
     @cached_property
     def _parameter_shapes(self) -> set[tuple[int, ...]]:
         return {tuple(sorted(each.tensor.shape)) for each in self.gradients}
+
+
+def _is_product(item: DenseItem, tensor: Tensor) -> bool:
+    """Return whether a kernel multiplies a tensor as a matrix."""
+    is_product = family_of(item.op.name) is OperatorFamily.PRODUCT
+    return is_product and len(item.op.inputs) > 1 and len(tensor.shape) > 1
