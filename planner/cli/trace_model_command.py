@@ -105,7 +105,7 @@ def _read(
     from planner.traces.execution.dense_list import traced_operators
 
     samples = asked.pop("batch_size")
-    refuse_given("a trace", "it is of one batch", batches=batches, **asked)
+    refuse_given("a model", "a trace is of one batch", batches=batches, **asked)
     operators = traced_operators(model, samples)
     return operators, operators.recorded
 

@@ -166,8 +166,8 @@ def _refuse_lookups(works: Sequence[RankWork], source: str) -> None:
         "often ids repeat, which decides how long that takes"
     )
     hint = (
-        "describe the tables in a workload file (`planner init` writes one), and give it by "
-        "`--workload`"
+        "describe the tables in a workload file (`planner init` writes one) and give it by "
+        "`--workload`, or `planner replay` the profiler's traces"
     )
     raise InputError(source, (Problem(message=message, hint=hint),))
 

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from dense_operators import listed_step
+from dense_operators import listed_step, operator, tensor
 from plans import table, workload
 
 from costmodel.domain.dense_layers import (
@@ -13,7 +13,7 @@ from costmodel.domain.dense_layers import (
     received_bytes,
     trained_parameters,
 )
-from costmodel.domain.dense_operators import rank_batch, rank_operators
+from costmodel.domain.dense_operators import machine_operators, rank_batch, rank_operators
 from costmodel.domain.lengths import expected_maximum
 from costmodel.domain.workload import (
     DenseModel,
@@ -23,6 +23,8 @@ from costmodel.domain.workload import (
     Pooling,
     Workload,
 )
+from costmodel.operators.operator_list import BatchSize, OperatorList
+from planner.files.profiles import load_profile
 
 LISTED = replace(workload(table(dim=8)), dense=DenseModel(operators=listed_step()))
 BATCH = LISTED.local_batch_size
@@ -30,6 +32,24 @@ BATCH = LISTED.local_batch_size
 
 def test_sizes_are_those_of_a_ranks_batch() -> None:
     assert rank_operators(LISTED).operators[0].outputs[0].sizes == (BATCH, 8)
+
+
+def test_a_dropouts_mask_takes_a_byte_an_element_on_a_gpu() -> None:
+    """On a CPU noise is drawn, scaled and multiplied with: 4 bytes an element are kept."""
+    noise, given, result = (tensor((8, 16), storage) for storage in (0, -1, 1))
+    three = [
+        replace(operator(name, []), inputs=inputs, outputs=outputs)
+        for name, inputs, outputs in (
+            ("bernoulli_", (noise,), (noise,)),
+            ("div_", (noise,), (noise,)),
+            ("mul", (given, noise), (result,)),
+        )
+    ]
+    listed = OperatorList(operators=tuple(three), recorded=BatchSize(8))
+    h100, core = (load_profile(name).gpu for name in ("h100-sxm", "cpu-gloo"))
+    (fused,) = machine_operators(listed, h100).operators
+    assert fused.outputs[1].num_bytes == 8 * 16
+    assert machine_operators(listed, core) is listed
 
 
 def test_layers_are_no_operators() -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from command_runs import Command
-from execution_trace_files import rank, tensor, write_job
+from execution_trace_files import rank, sharded_step, tensor, write_job
 
 from costmodel.base.units import US
 from planner.files.profiles import dump_profile, load_profile
@@ -60,7 +60,31 @@ def test_lookups_of_fbgemm_are_refused_with_a_way_out(
     done = run("predict", str(write_job(directory / "job", *makers)), "--hardware", core)
     assert done.code == 3
     assert "how often ids repeat" in done.err
+    assert "`--workload`" in done.err
     assert "planner replay" in done.err
+
+
+TABLES = """
+local_batch_size: 2
+tables:
+  - {name: a, num_embeddings: 1000, embedding_dim: 8, pooling_factor: 2}
+  - {name: b, num_embeddings: 1000, embedding_dim: 8, pooling_factor: 2}
+dense: {bottom_mlp: [8], interaction: cat, top_mlp: [1]}
+"""
+
+
+def test_a_workload_says_how_ids_repeat(run: Command, directory: Path) -> None:
+    job = str(write_job(directory / "job", sharded_step()))
+    (directory / "tables.yaml").write_text(TABLES, encoding="utf-8")
+    asked = ("predict", job, "--hardware", "h100-sxm", "--workload", "tables.yaml")
+    data = run(*asked, "--json").data
+    families = {each["family"]: each["kernels_per_rank"] for each in data["families"]}
+    assert (families["gathers"], families["scatters"]) == (1, 1)
+    assert {"lookup_forward", "lookup_backward"} <= set(data["ranks"][0]["stages_s"])
+    (directory / "tables.yaml").write_text(TABLES.replace("factor: 2", "factor: 20"))
+    done = run(*asked)
+    assert done.code == 3
+    assert "its lookups gather 128 elements of rows in a step" in done.err
 
 
 def test_unknown_operators_are_named(run: Command, directory: Path, core: str) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from command_runs import Command
+from execution_trace_files import sharded_step, write_job
 from needed import needs_torchrec
 
 from costmodel.operators.operator_list import BatchSize
@@ -97,3 +98,37 @@ def test_batches_are_asked_for_and_taken(run: Command, name: str) -> None:
     assert run("trace-model", f"{name}:taking", "--batches", f"{name}:batches").code == 0
     wrong = run("trace-model", f"{name}:taking", "--batches", f"{name}:no_list")
     assert "it returns a int, not a list" in wrong.err
+
+
+def test_a_trace_is_read_and_written(run: Command, directory: Path) -> None:
+    write_job(directory / "job", sharded_step(), sharded_step())
+    done = run("trace-model", "job", "--hardware", "h100-sxm", "-o", "dense.json")
+    assert done.code == 0, done.err
+    text = " ".join(done.out.split())
+    assert "rank0.json: 3 operators, 256 parameters outside the tables" in text
+    assert "batch 2 samples" in text
+    assert "its batch has 2 samples" in text
+    found = load_operators(directory / "dense.json")
+    # 2 x 8 x 32 multiplications forward, twice as many backward
+    assert work_of(found.at(BatchSize(100))).flop == 3 * 2 * 100 * 8 * 32
+    told = run("trace-model", "job", "--batch-size", "1", "--json").data
+    assert (told["batch"]["samples"], told["forward_flop"]) == (1, 2 * 2 * 8 * 32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("job", "--batch-size", "7"), 3, "has 7 rows, or a multiple of them"),
+        (("job", "--longest", "7"), 2, "--longest goes with a model: a trace is of one batch"),
+        (("job", "--batches", "a:b"), 2, "--batches goes with a model"),
+        (("none.json",), 3, "no such file or folder"),
+        (("core.yaml",), 3, "this is not a trace file by its name"),
+    ],
+)
+def test_errors_of_traces(
+    run: Command, directory: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    write_job(directory / "job", sharded_step())
+    done = run("trace-model", *arguments)
+    assert done.code == code
+    assert message in done.err

@@ -58,6 +58,15 @@ def test_a_cut_has_the_first_samples_of_everything() -> None:
     assert whole.features.stride() == 20
 
 
+def test_what_is_worked_out_of_lengths_is_not_kept() -> None:
+    features = KeyedJaggedTensor(["a"], torch.arange(6), lengths=torch.tensor([1, 2, 3]))
+    assert features.offsets().tolist() == [0, 1, 3, 6]
+    (anew,) = BatchArguments.of(features).anew().arguments
+    assert anew.offsets_or_none() is None
+    assert anew.lengths_or_none() is features.lengths()
+    assert torch.equal(anew["a"].values(), features["a"].values())
+
+
 def test_without_jagged_features_the_first_tensor_has_the_samples() -> None:
     pooled = KeyedTensor(["x"], [4], torch.rand(7, 4))
     assert BatchArguments.of({"pooled": pooled, "scale": torch.rand(3)}).samples == 7

@@ -1,14 +1,16 @@
 from dataclasses import replace
 
 import pytest
+from dense_operators import listed_step
 from machines import topology
 
 from costmodel.base.units import MS
 from costmodel.domain.hardware import Device
-from costmodel.domain.workload import DataType, Optimizer
+from costmodel.domain.workload import DataType, DenseModel, Optimizer
+from costmodel.operators.operator_list import BatchSize
 from planner.examples import example_workload
 from planner.files.profiles import load_profile
-from planner.planned.notes import note_on_change, notes_on, untrained
+from planner.planned.notes import note_on_change, notes_on, notes_on_reading, untrained
 
 
 def test_what_the_profile_has_is_not_spoken_of() -> None:
@@ -106,3 +108,17 @@ def test_a_plan_that_is_predicted_otherwise_than_when_it_was_made_is_spoken_of(
     notes = list(note_on_change(before, 1 * MS))
     assert len(notes) == said
     assert all("now predicted to take 1.00 ms" in note for note in notes)
+
+
+def test_a_list_of_one_batch_is_said_to_be_of_it() -> None:
+    listed = listed_step()
+    workload = replace(example_workload(2), dense=DenseModel(operators=listed))
+    assert not any("no size grows" in note for note in notes_on_reading(workload))
+    fixed = replace(listed, operators=listed.operators[2:3], parameters=(), embeddings=())
+    scalar = replace(fixed.operators[0], inputs=fixed.operators[0].outputs)
+    fixed = replace(fixed, operators=(scalar,))
+    (note,) = notes_on_reading(replace(workload, dense=DenseModel(operators=fixed)))
+    samples = f"{workload.local_batch_size:,}"
+    assert f"no size grows with the samples: with {samples} they are what they were" in note
+    same = replace(fixed, recorded=BatchSize(workload.local_batch_size))
+    assert list(notes_on_reading(replace(workload, dense=DenseModel(operators=same)))) == []
