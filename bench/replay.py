@@ -22,7 +22,7 @@ from typing import Any
 from bench.kept import print_and_keep
 from costmodel.base.units import MS
 from costmodel.step.graph import ExecutionGraph, Node, NodeKind
-from planner.traces.execution_traces import execution_traces
+from planner.traces.execution.communications import execution_traces
 from planner.traces.kineto import rank_traces
 from planner.traces.replay.importing import ImportedRun, import_run
 from planner.traces.replay.links import link

@@ -71,7 +71,7 @@ def _profiler_trace(path: Path) -> object:
 
 
 def _execution_trace(path: Path) -> object:
-    from planner.traces.execution_traces import execution_traces
+    from planner.traces.execution.communications import execution_traces
     from planner.traces.predict.prediction import predict
     from planner.traces.trace_files import read_documents
 

@@ -96,7 +96,7 @@ def operator_traces(found: Sequence[tuple[str, Document]], path: str) -> list[Op
         hint = "record one per rank with `torch.profiler.ExecutionTraceObserver`"
         nothing = Problem(message="no execution traces are in it", hint=hint)
         raise InputError(path, (nothing,))
-    traces = [_trace(name, document) for name, document in documents]
+    traces = [read_trace(name, document) for name, document in documents]
     traces = _numbered(traces)
     problems = [*_empty(traces), *_misnumbered(traces)]
     if problems:
@@ -104,7 +104,8 @@ def operator_traces(found: Sequence[tuple[str, Document]], path: str) -> list[Op
     return sorted(traces, key=lambda trace: trace.rank)
 
 
-def _trace(name: str, document: Document) -> OperatorTrace:
+def read_trace(name: str, document: Document) -> OperatorTrace:
+    """Return the execution trace of a document, of the rank that its name ends with."""
     nodes = [n for n in document["nodes"] if isinstance(n, dict) and isinstance(n.get("id"), int)]
     ops = [_op(node) for node in sorted(nodes, key=lambda node: int(node["id"]))]
     kept = [op for op in ops if not op.name.startswith(_STRUCTURE)]

@@ -5,11 +5,9 @@ and keeps operators that no model knows as unknown.
 """
 
 import re
-from collections import defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import islice
 from typing import NamedTuple
 
 from costmodel.base.units import Bytes
@@ -17,13 +15,17 @@ from costmodel.domain.hardware import CollectiveOp
 from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import DenseOperator, Pass
 from costmodel.step.graph import Stage
+from planner.traces.execution.call_tree import (
+    children,
+    collective_of,
+    launching_ops,
+    with_work_of_their_own,
+)
 from planner.traces.execution.operator_trace import Tensor, TraceOp
 from planner.traces.execution.trace_operators import (
     dense_operator,
     descends,
     is_metadata,
-    launches,
-    wraps,
 )
 
 _FUNCTION = "autograd::engine::evaluate_function"
@@ -41,15 +43,6 @@ _LOOKUP_BACKWARD = re.compile(r"torch::autograd::CppNode<\w*LookupFunction")
 _INSIDE_COLLECTIVES = ("gloo:", "nccl:", "record_param_comms")
 """Beginnings of operators inside ``c10d::`` ones; the recorder does not always know that they
 are."""
-_COLLECTIVES: Mapping[str, CollectiveOp] = {
-    "allreduce": CollectiveOp.ALL_REDUCE,
-    "broadcast": CollectiveOp.ALL_REDUCE,
-    "reduce_scatter": CollectiveOp.REDUCE_SCATTER,
-    "allgather": CollectiveOp.ALL_GATHER,
-    "alltoall": CollectiveOp.ALL_TO_ALL,
-}
-"""Collectives by ``c10d::`` operator; a broadcast is timed as an all-reduce, as it has no
-curves."""
 _STAGES: Mapping[CollectiveOp, Stage] = {op: Stage(op.value) for op in CollectiveOp}
 
 
@@ -175,9 +168,9 @@ class _Context:
 class _Walk:
     def __init__(self, ops: Sequence[TraceOp]) -> None:
         self.ops = ops
-        self.children = _children(ops)
-        self.launching, above = _launching(ops)
-        self.known = above - _with_work_of_their_own(ops, self.launching)
+        self.children = children(ops)
+        self.launching, above = launching_ops(ops)
+        self.known = above - with_work_of_their_own(ops, self.launching)
         self.context: dict[int, _Context] = {}
         self.items: list[TracedWork] = []
         self.counts = HostCounts()
@@ -221,7 +214,7 @@ class _Walk:
             self.counts.python_calls += 1
         if "::" in op.name and context.python:
             self.counts.outermost.append(op.name)
-        collective = _collective(op)
+        collective = collective_of(op)
         if collective is not None:
             self._start(op, collective, context)
         elif self._has_kernel(op):
@@ -300,7 +293,7 @@ class _Walk:
 
     def _inside(self, op: TraceOp, context: _Context) -> _Context:
         """Return the context of operators that an operator calls."""
-        hidden = _collective(op) is not None or (self._is_whole(op) and not descends(op.name))
+        hidden = collective_of(op) is not None or (self._is_whole(op) and not descends(op.name))
         return _Context(
             hidden=context.hidden or hidden,
             backward=context.backward or op.name.startswith(_FUNCTION),
@@ -338,79 +331,6 @@ def _on_gpu(op: TraceOp) -> bool:
     return any(
         each.device and not each.device.startswith("cpu") for each in (*op.inputs, *op.outputs)
     )
-
-
-def _children(ops: Sequence[TraceOp]) -> Mapping[int, Sequence[int]]:
-    """Return the ids of every operator's children, by its id."""
-    found: dict[int, list[int]] = defaultdict(list)
-    for op in ops:
-        found[op.parent].append(op.id)
-    return found
-
-
-def _launching(ops: Sequence[TraceOp]) -> tuple[set[int], set[int]]:
-    """Return numbers of operators known to have a kernel, and of those with one inside or theirs.
-
-    One that wraps others has a kernel where none of those that it calls is known to have one.
-    Collectives are among the kernels inside.
-    """
-    parents = {op.id: op.parent for op in ops}
-    launching: set[int] = set()
-    above: set[int] = set()
-    for op in reversed(ops):
-        if launches(op.name) or (wraps(op.name) and op.id not in above):
-            launching.add(op.id)
-        elif _collective(op) is None:
-            continue
-        for caller in _upwards(op.id, parents):
-            if caller in above:
-                break
-            above.add(caller)
-    return launching, above
-
-
-def _with_work_of_their_own(ops: Sequence[TraceOp], launching: Container[int]) -> set[int]:
-    """Return numbers of unknown operators that make a tensor which no operator inside makes.
-
-    Kernels that they launch by themselves make it, such as those of a recurrent layer.
-    """
-    parents = {op.id: op.parent for op in ops}
-    made: dict[int, set[int | None]] = defaultdict(set)
-    for op in ops:
-        storages = set() if is_metadata(op.name) else _storages(op.outputs)
-        for caller in islice(_upwards(op.id, parents), 1, None) if storages else ():
-            if storages <= made[caller]:  # and so is it with those that call the caller
-                break
-            made[caller] |= storages
-    return {
-        op.id
-        for op in ops
-        if "::" in op.name
-        and op.id not in launching
-        and _storages(op.outputs) - _storages(op.inputs) - made[op.id]
-    }
-
-
-def _storages(tensors: Sequence[Tensor]) -> set[int | None]:
-    return {t.storage for t in tensors if t.num_elements > 1}
-
-
-def _upwards(start: int, parents: Mapping[int, int]) -> Iterator[int]:
-    """Yield an operator's callers, the nearest first."""
-    at: int | None = start
-    seen: set[int] = set()
-    while at is not None and at not in seen:
-        yield at
-        seen.add(at)
-        at = parents.get(at)
-
-
-def _collective(op: TraceOp) -> CollectiveOp | None:
-    """Return the kind of collective that an operator starts; None: it starts none."""
-    if not op.name.startswith("c10d::"):
-        return None
-    name = op.name.removeprefix("c10d::").lstrip("_")
-    return next((kind for part, kind in _COLLECTIVES.items() if name.startswith(part)), None)
 
 
 def _waits(op: TraceOp) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from costmodel.base.units import Seconds
 from costmodel.step.graph import ExecutionGraph, NodeKind
 from planner.show.format import count
-from planner.traces.execution_traces import execution_traces
+from planner.traces.execution.communications import execution_traces
 from planner.traces.kineto import MOST_LISTED, RankTrace, listed, rank_traces
 from planner.traces.replay.links import Links, link
 from planner.traces.replay.matching import match_collectives

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from costmodel.base.units import Bytes
-from planner.traces.execution_traces import Communication, ExecutionTrace
+from planner.traces.execution.communications import Communication, ExecutionTrace
 from planner.traces.kineto import RankTrace
 from planner.traces.kineto_events import Activity, Call, Scope, is_collective
 

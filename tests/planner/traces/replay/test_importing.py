@@ -59,9 +59,11 @@ def test_waits_that_execution_traces_record_are_used(tmp_path: Path) -> None:
         maker.scope("record_param_comms", 69, 3)
     folder = write_folder(tmp_path / "traces", makers)
     tensor = [1, 2, 0, 64, 4, "cuda:0"]
+    many = "GenericList[Tensor(float)]"
     nodes = [
         {"name": "record_param_comms", "id": 1, "inputs": [[tensor], 5, 9, 0, "allreduce"],
-         "outputs": [[tensor]]},
+         "input_shapes": [[[64]]], "input_types": [many],
+         "outputs": [[tensor]], "output_shapes": [[[64]]], "output_types": [many]},
         {"name": "record_param_comms", "id": 2, "inputs": [5, 9, 0, "wait"], "outputs": []},
     ]  # fmt: skip
     for rank in (0, 1):

@@ -7,11 +7,11 @@ PyTorch, ``torch/csrc/profiler/standalone/execution_trace_observer.cpp``: schema
 
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from costmodel.base.units import Bytes
+from planner.traces.execution.operator_trace import TraceOp, read_trace
 from planner.traces.trace_files import Document, numbered_rank
 
 _COMMUNICATION = "record_param_comms"
@@ -50,50 +50,21 @@ def _is_execution_trace(document: Document) -> bool:
 
 
 def _trace(name: str, document: Document) -> ExecutionTrace:
-    nodes = [
-        n for n in document["nodes"] if isinstance(n, dict) and n.get("name") == _COMMUNICATION
-    ]
-    made = [_communication(node) for node in sorted(nodes, key=_id)]
-    pid = document.get("pid")
+    trace = read_trace(name, document)
+    made = (_communication(op) for op in trace.ops if op.name == _COMMUNICATION)
     return ExecutionTrace(
         source=name,
-        pid=pid if isinstance(pid, int) else None,
+        pid=trace.pid,
         number=numbered_rank(name),
         communications=[each for each in made if each is not None],
     )
 
 
-def _id(node: Mapping[str, Any]) -> int:
-    number = node.get("id")
-    return number if isinstance(number, int) else 0
-
-
-def _communication(node: Mapping[str, Any]) -> Communication | None:
-    inputs, outputs = _values(node, "inputs"), _values(node, "outputs")
-    operation = next((v for v in inputs if isinstance(v, str) and not v.startswith("<")), None)
-    sequence = next((v for v in inputs if isinstance(v, int)), None)
+def _communication(op: TraceOp) -> Communication | None:
+    texts = (each for each in op.arguments if isinstance(each, str) and not each.startswith("<"))
+    operation = next(texts, None)
+    sequence = next((each for each in op.arguments if isinstance(each, int)), None)
     if operation is None or sequence is None:
         return None
-    tensors = inputs[0] if isinstance(inputs[0], list) else []
-    received = outputs[0] if outputs and isinstance(outputs[0], list) else []
-    return Communication(
-        operation=operation,
-        sequence=sequence,
-        num_bytes=max(_bytes(tensors), _bytes(received)),
-    )
-
-
-def _values(node: Mapping[str, Any], key: str) -> list[Any]:
-    """Return a node's arguments; since schema 1.1 they are one level deeper."""
-    found = node.get(key, [])
-    values = found.get("values", []) if isinstance(found, dict) else found
-    return values if isinstance(values, list) else []
-
-
-def _bytes(tensor: list[Any]) -> Bytes:
-    """Return the bytes of a tensor ``[id, storage, offset, elements, bytes each, device]``."""
-    if tensor and all(isinstance(part, list) for part in tensor):
-        return sum(_bytes(part) for part in tensor)
-    if len(tensor) >= 5 and all(isinstance(part, int) for part in tensor[:5]):
-        return max(0.0, float(tensor[3]) * float(tensor[4]))
-    return 0.0
+    sizes = (sum(each.num_bytes for each in tensors) for tensors in (op.inputs, op.outputs))
+    return Communication(operation=operation, sequence=sequence, num_bytes=max(sizes))
