@@ -35,7 +35,10 @@ class Moved(NamedTuple):
 
 
 def moved(operator: DenseOperator[int]) -> Moved:
-    """Return the bytes that an operator reads and writes, each tensor once."""
+    """Return the bytes that an operator reads and writes, each tensor once.
+
+    What is copied side by side, slices of one tensor among it, is read as often as it is given.
+    """
     family, inputs, outputs = family_of(operator.name), operator.inputs, operator.outputs
     written = _bytes(*outputs)
     if family is OperatorFamily.FILL:
@@ -47,7 +50,8 @@ def moved(operator: DenseOperator[int]) -> Moved:
         return Moved(changed + _bytes(*inputs[1:]), changed)
     if operator.name == "aten::copy_":
         return Moved(_bytes(*inputs[1:]), written)
-    read = _bytes(*{(each.storage, each.sizes): each for each in inputs}.values())
+    alike = {(each.storage, each.sizes): each for each in inputs}.values()
+    read = _bytes(*(inputs if family is OperatorFamily.COPY else alike))
     if family is OperatorFamily.LOSS:
         read -= max((each.num_bytes for each in inputs), default=0.0)
     if family is OperatorFamily.OPTIMIZER:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from dense_operators import operator, tensor
 
@@ -161,3 +163,8 @@ def test_a_product_without_its_factors_is_refused(given: DenseOperator[int]) -> 
 def test_other_operators_may_have_any_form() -> None:
     check_form(operator("mine", []))
     check_form(operator("_scaled_mm", [(4, 5), (5, 6), (), ()], (4, 6)))
+
+
+def test_slices_of_one_tensor_are_all_read_where_they_are_put_side_by_side() -> None:
+    joined = replace(operator("cat", [], (4, 24)), inputs=(tensor((4, 8), 7),) * 3)
+    assert moved(joined) == (3 * 4 * 8 * 4, 4 * 24 * 4)
