@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 
 from costmodel.base.errors import InputError, Problem
+from costmodel.base.limits import LONGEST_NAME, MOST_DIMENSIONS, MOST_OPERANDS
 from costmodel.operators.operator_list import (
     BatchSize,
     DenseOperator,
@@ -28,6 +29,8 @@ from planner.traces.execution.trace_operators import element_type, operator_with
 from planner.traces.execution.walk import Gradient, RankWork
 from planner.traces.trace_files import read_documents
 
+_SHOWN = 100
+"""Characters of an operator's name that are shown."""
 _OPTIMIZER = re.compile(r"Optimizer\.step#(\w+)\.step")
 
 
@@ -53,8 +56,7 @@ def traced_operators(path: str | Path, samples: int | None = None) -> OperatorLi
     work = work_of_step(traces, source)[0]
     found = dense_items(work)
     if not found.items:
-        hint = "record a whole training step of the model, forward and backward"
-        raise InputError(source, (Problem(message="no dense part is in it", hint=hint),))
+        raise InputError(source, (_nothing(),))
     gradients = [each for each in work.gradients if each.tensor.shape not in found.table_shapes]
     memory = TracedMemory(found, gradients, samples or 0)
     if samples is None:
@@ -87,7 +89,7 @@ class _List:
         self.embeddings = {number: found.embeddings[number] for number in read}
         self.places = {number: place for place, number in enumerate(read)}
         self.incomplete: Counter[str] = Counter()
-        """Operators that multiply what the trace does not have."""
+        """Operators that multiply what the trace does not have, or have more than a list holds."""
 
     def made(self, *, asked: bool) -> OperatorList[Size]:
         """Return it; ``asked``: the user said how many samples the batch has."""
@@ -112,7 +114,7 @@ class _List:
                 recorded=BatchSize(self.memory.samples),
                 assumed=tuple(self._assumed(asked=asked)),
                 unexplained=tuple(
-                    f"{counted(number, 'call')} of {name} left out, without what it multiplies"
+                    f"{counted(number, 'call')} of {name} left out, whose tensors are not all there"
                     for name, number in self.incomplete.items()
                 ),
             )
@@ -125,12 +127,12 @@ class _List:
             operator = operator_with(
                 item.op, item.direction, results(item.op), partial(self.memory.tensor, item)
             )
-            try:
-                check_form(operator)
-            except ValueError:
-                self.incomplete[item.op.name] += 1
-                continue
-            listed.append((item, operator))
+            if _is_whole(operator):
+                listed.append((item, operator))
+            else:
+                self.incomplete[item.op.name[:_SHOWN]] += 1
+        if not listed:
+            raise InputError(self.traces[0].source, (_nothing(),))
         return listed
 
     def _ready(self, places: Container[int]) -> dict[int, list[int]]:
@@ -196,6 +198,24 @@ class _List:
         optimizer = next((match[1] for match in names if match), None)
         if optimizer is not None:
             yield f"its optimizer is {optimizer} (`dense: optimizer` of the workload says it)"
+
+
+def _nothing() -> Problem:
+    hint = "record a whole training step of the model, forward and backward"
+    return Problem(message="no dense part is in it", hint=hint)
+
+
+def _is_whole(operator: DenseOperator[Size]) -> bool:
+    """Return whether a list can hold an operator, and has what it multiplies."""
+    tensors = (*operator.inputs, *operator.outputs)
+    within = len(operator.name) <= LONGEST_NAME and len(tensors) <= MOST_OPERANDS
+    if not within or any(len(each.sizes) > MOST_DIMENSIONS for each in tensors):
+        return False
+    try:
+        check_form(operator)
+    except ValueError:
+        return False
+    return True
 
 
 def _parameter(number: int, gradient: Gradient) -> DenseParameter:

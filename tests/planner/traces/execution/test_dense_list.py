@@ -7,6 +7,7 @@ import pytest
 from execution_trace_files import EtMaker, floats, sharded_step
 
 from costmodel.base.errors import InputError
+from costmodel.base.limits import MOST_DIMENSIONS
 from costmodel.operators.operator_list import BatchSize, OperatorList, Size
 from planner.files.dense import parse_operators, save_operators
 from planner.traces.execution.dense_list import traced_operators
@@ -82,6 +83,22 @@ def test_products_without_their_tensors_are_left_out_and_said(tmp_path: Path) ->
     found = listed(tmp_path, maker)
     assert [each.name for each in found.operators] == ["aten::relu"]
     assert "1 call of aten::mm left out" in found.unexplained[0]
+
+
+def test_what_a_list_cannot_hold_is_left_out_too(tmp_path: Path) -> None:
+    maker = EtMaker()
+    deep = [1] * (MOST_DIMENSIONS + 1)
+    maker.add("aten::relu", [floats(*deep, storage=1)], [floats(*deep, storage=2)])
+    with pytest.raises(InputError, match="no dense part is in it"):
+        listed(tmp_path, maker)
+    maker.add("aten::relu", [floats(6, 5, storage=1)], [floats(6, 5, storage=2)])
+    maker.add("mine::" + "x" * 2000, [floats(6, 5, storage=1)], [floats(6, 5, storage=3)])
+    found = listed(tmp_path, maker)
+    assert [each.name for each in found.operators] == ["aten::relu"]
+    assert len(found.unexplained) == 2
+    save_operators(found, tmp_path / "dense.json")
+    text = (tmp_path / "dense.json").read_text(encoding="utf-8")
+    assert parse_operators(text, "dense.json") == found
 
 
 def test_it_is_a_file_that_workloads_read(tmp_path: Path) -> None:
