@@ -27,7 +27,7 @@ class TracedMemory:
     gradients: Sequence[Gradient]
     """Those of parameters outside of tables."""
     samples: int = 0
-    """Of the step's batch; 0: not known, and no size grows."""
+    """Samples of the step's batch; 0: they are not known, and no size grows."""
     growing: dict[int, int] = field(default_factory=dict)
     """The size that grows, of memory with a batch's data, where it is made."""
     _outside: dict[int, int] = field(default_factory=dict)

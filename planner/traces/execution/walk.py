@@ -175,7 +175,7 @@ class _Walk:
         self.items: list[TracedWork] = []
         self.counts = HostCounts()
         self.gradients: list[Gradient] = []
-        self.memory = _Memory()
+        self.memory = _MemoryNumbers()
         self.on_gpu = any(_on_gpu(op) for op in ops)
         self.pending = False
         """Whether collectives were started in backward and not waited for."""
@@ -305,7 +305,7 @@ class _Walk:
         )
 
 
-class _Memory:
+class _MemoryNumbers:
     """Numbers of what storages are, one after the other: tensors that are freed leave theirs."""
 
     def __init__(self) -> None:

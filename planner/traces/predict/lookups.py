@@ -24,17 +24,17 @@ _MOST_APART = 2.0
 """Times that traces may look up more elements than tables have, or fewer: batches vary."""
 
 
-class Launch(NamedTuple):
+class TracedLookup(NamedTuple):
     """What one lookup of a trace gathers."""
 
     op: TraceOp
     samples: int
     """Rows of its output, of samples that its tables are looked up for; 0: it is not pooled."""
     elements: float
-    """Of all rows looked up, repeated ones as often as they are."""
+    """Elements of all rows looked up, repeated ones as often as they are."""
 
 
-def launch_of(op: TraceOp) -> Launch | None:
+def launch_of(op: TraceOp) -> TracedLookup | None:
     """Return a lookup's launch; None: its tensors are not those of one.
 
     Pooled, its output has a row per sample and the columns of all features side by side; ids and
@@ -48,8 +48,8 @@ def launch_of(op: TraceOp) -> Launch | None:
     for ids, offsets in pairwise(lists):
         features, rest = divmod(offsets - 1, max(rows, 1))
         if features > 0 and not rest and features + 1 in lists:
-            return Launch(op, rows, ids * columns / features)
-    return Launch(op, 0, float(rows * columns))
+            return TracedLookup(op, rows, ids * columns / features)
+    return TracedLookup(op, 0, float(rows * columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,10 @@ class TracedLookups:
 
     def times(self, work: RankWork) -> list[Timed | None]:
         """Return the times of a rank's lookups and their backwards; None: it is none of them."""
-        waiting: list[Launch] = []
+        waiting: list[TracedLookup] = []
         times: list[Timed | None] = []
         for op in (item.op for item in work.items):
-            launch: Launch | None = None
+            launch: TracedLookup | None = None
             if op is not None and is_lookup(op.name):
                 launch = launch_of(op)
                 waiting += [launch] if launch else []
@@ -94,7 +94,7 @@ class TracedLookups:
             times.append(None if launch is None or op is None else self._timed(op, launch))
         return times
 
-    def _timed(self, op: TraceOp, launch: Launch) -> Timed:
+    def _timed(self, op: TraceOp, launch: TracedLookup) -> Timed:
         backward = op is not launch.op
         estimates = embedding_estimate(
             self.workload.tables,
@@ -111,23 +111,23 @@ class TracedLookups:
             estimate=estimates[backward],
         )
 
-    def _samples(self, launch: Launch) -> int:
+    def _samples(self, launch: TracedLookup) -> int:
         return launch.samples or self.workload.local_batch_size * self.world_size
 
-    def _elements(self, launches: Sequence[Launch]) -> float:
+    def _elements(self, launches: Sequence[TracedLookup]) -> float:
         """Return the elements that all tables have for the samples of the largest launch."""
         samples = max((self._samples(each) for each in launches), default=0)
         tables = self.workload.tables
         return samples * sum(each.pooling_factor * each.embedding_dim for each in tables)
 
 
-def _launches(work: RankWork) -> list[Launch]:
+def _launches(work: RankWork) -> list[TracedLookup]:
     ops = (item.op for item in work.items)
     found = (launch_of(op) for op in ops if op is not None and is_lookup(op.name))
     return [each for each in found if each is not None]
 
 
-def _of_gradient(op: TraceOp, waiting: Sequence[Launch]) -> Launch:
+def _of_gradient(op: TraceOp, waiting: Sequence[TracedLookup]) -> TracedLookup:
     """Return the lookup whose output has a gradient's shape: the last such one, or the last."""
     shapes = {each.shape for each in op.inputs}
     alike = (each for each in reversed(waiting) if each.op.outputs[0].shape in shapes)
