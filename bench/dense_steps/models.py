@@ -1,17 +1,18 @@
 """The models that are timed: those of ``examples/models``, and configurations of TorchEasyRec."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import chdir
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.distributed.optim import _apply_optimizer_in_backward as apply_in_backward
+from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
@@ -45,12 +46,85 @@ class TimedModel:
 
 
 def timed_model(name: str, rank: int) -> TimedModel:
-    """Return a model by name: one of ``examples/models``, or ``CHECKOUT:CONFIGURATION``."""
+    """Return a model: of ``examples/models``, a language model, or ``CHECKOUT:CONFIGURATION``."""
     torch.manual_seed(SEED)
     if name in EXAMPLES:
         return _example(name, rank)
+    if name in LANGUAGE_MODELS:
+        return _language_model(LANGUAGE_MODELS[name], rank)
     checkout, _, configuration = name.partition(":")
     return _configured(Path(checkout).resolve(), configuration, rank)
+
+
+class LanguageModel(NamedTuple):
+    """A model of Hugging Face's with random weights, and its batch."""
+
+    configuration: str
+    """Class of ``transformers``."""
+    model: str
+    settings: Mapping[str, int]
+    samples: int
+    length: int
+    """Ids of a sequence."""
+
+
+LANGUAGE_MODELS: Mapping[str, LanguageModel] = {
+    "bert": LanguageModel(
+        "BertConfig", "BertForMaskedLM",
+        {
+            "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4,
+            "intermediate_size": 1024, "vocab_size": 8000,
+        },
+        8, 128,
+    ),
+    "gpt2": LanguageModel(
+        "GPT2Config", "GPT2LMHeadModel",
+        {
+            "n_embd": 384, "n_layer": 3, "n_head": 6, "vocab_size": 6000, "bos_token_id": 0,
+            "eos_token_id": 0,
+        },
+        16, 64,
+    ),
+    "xlnet": LanguageModel(
+        "XLNetConfig", "XLNetLMHeadModel",
+        {"d_model": 192, "n_layer": 6, "n_head": 6, "d_inner": 768, "vocab_size": 5000},
+        8, 96,
+    ),
+}  # fmt: skip
+
+
+class WithTable(nn.Module):  # type: ignore[misc]  # torch has no types here
+    """A language model, and a table of next to nothing: plans are of tables."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        config = EmbeddingBagConfig(
+            name="t", num_embeddings=100, embedding_dim=4, feature_names=["f"]
+        )
+        self.tables = EmbeddingBagCollection(tables=[config], device=torch.device("meta"))
+
+    def forward(self, ids: torch.Tensor, sparse: KeyedJaggedTensor) -> torch.Tensor:
+        """Return the loss of predicting each id, and the mean of what the table gives."""
+        loss: torch.Tensor = self.model(input_ids=ids, labels=ids).loss
+        return loss + self.tables(sparse).values().mean()
+
+
+def _language_model(told: LanguageModel, rank: int) -> TimedModel:
+    theirs: Any = import_module("transformers")
+    configuration = getattr(theirs, told.configuration)(**told.settings)
+    model = WithTable(getattr(theirs, told.model)(configuration))
+    apply_in_backward(RowWiseAdagrad, list(model.tables.parameters()), OPTIMIZER)
+    batches = []
+    for seed in range(BATCHES * rank, BATCHES * (rank + 1)):
+        drawn = torch.Generator().manual_seed(seed)
+        most = told.settings["vocab_size"]
+        ids = torch.randint(0, most, (told.samples, told.length), generator=drawn)
+        rows = torch.randint(0, 100, (told.samples,), generator=drawn)
+        lengths = torch.ones(told.samples, dtype=torch.int32)
+        sparse = KeyedJaggedTensor(keys=["f"], values=rows, lengths=lengths)
+        batches.append((ids, sparse))
+    return TimedModel(model=model, samples=told.samples, batches=batches)
 
 
 def _example(name: str, rank: int) -> TimedModel:

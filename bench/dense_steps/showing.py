@@ -4,18 +4,21 @@ python -m bench.dense_steps --profile FILE [--checkouts FOLDER] [--write] [NAME 
 
 FILE is a profile that ``torchrun --nproc-per-node 2 -m planner calibrate --device cpu`` wrote on
 the same machine; keep it idle for both. Nothing is fitted to the steps: what the five of
-``examples/models`` and, with FOLDER (a checkout of github.com/alibaba/TorchEasyRec in it), six of
-its configurations take is predicted when they are planned, and measured afterwards.
+``examples/models`` take, three language models where ``transformers`` is installed and, with FOLDER
+(a checkout of github.com/alibaba/TorchEasyRec in it), six of its configurations, is predicted when
+they are planned, and measured afterwards.
 """
 
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 from bench.dense_reading.reading import EXAMPLES
+from bench.dense_steps.models import LANGUAGE_MODELS
 from bench.documented import ROOT
 from bench.kept import parser_of, provenance, read, write
 
@@ -57,7 +60,8 @@ def _specs(checkouts: Path | None, names: Sequence[str]) -> Iterator[str]:
     """Yield the models that are asked for, as ``bench.dense_steps.models`` names them."""
     theirs = () if checkouts is None else CONFIGURATIONS
     of_theirs = [f"{checkouts.resolve() / 'TorchEasyRec'}:{name}" for name in theirs if checkouts]
-    for spec in (*EXAMPLES, *of_theirs):
+    language = LANGUAGE_MODELS if find_spec("transformers") else ()
+    for spec in (*EXAMPLES, *of_theirs, *language):
         if not names or any(part in spec.rpartition(":")[2] for part in names):
             yield spec
 
