@@ -7,7 +7,8 @@ torch needed. `--measure` trains every plan with DistributedModelParallel, two g
 pinned core each, in turns; it wants an idle machine and torchrec. The profile is of kernels and
 collectives alone: nothing in it or in the model was fitted to these steps. But which copies the
 model lacked was found by profiling steps of the communication workload. So there are three more
-(`--blind`): tried once, after model and calibration were frozen, with a fresh profile of that day.
+(`--blind`): tried once, after model and calibration were frozen, with a fresh profile of that day;
+and four of other optimizers, widths and types (`--again`), likewise.
 """
 
 import json
@@ -47,6 +48,9 @@ WORKLOADS = ("embedding", "communication", "dense")
 BLIND_RESULTS = HERE / "results" / "cpu_blind.json"
 BLIND_PROFILE = HERE / "results" / "cpu_blind_profile.yaml"
 BLIND = ("wide", "narrow", "interaction")
+AGAIN_RESULTS = HERE / "results" / "cpu_again.json"
+AGAIN_PROFILE = HERE / "results" / "cpu_again.yaml"
+AGAIN = ("hot", "elements", "half", "single")
 OURS, THEIRS = "our pick", "TorchRec's pick"
 CANDIDATES = 5
 """Plans to choose from in one trial of the success rate; the paper's tasks have about as many."""
@@ -230,7 +234,9 @@ def main() -> None:
     parser = parser_of(__doc__, RESULTS)
     parser.add_argument("--measure", action="store_true", help=f"rewrite {RESULTS.name}")
     parser.add_argument("--blind", action="store_true", help="the workloads that were tried once")
-    parser.add_argument("--only", choices=(*WORKLOADS, *BLIND), action="append", help="of them")
+    parser.add_argument("--again", action="store_true", help="those of other optimizers and types")
+    every = (*WORKLOADS, *BLIND, *AGAIN)
+    parser.add_argument("--only", choices=every, action="append", help="of them")
     parser.add_argument("--repeats", type=int, default=5, help="rounds over all plans")
     parser.add_argument("--steps", type=int, default=3, help="timed steps in a round")
     parser.add_argument("--warmup", type=int, default=4, help="steps before them")
@@ -239,11 +245,15 @@ def main() -> None:
     parser.add_argument("--profile", type=Path, help="of the measured machine")
     parser.add_argument("--results", type=Path, help="measurements")
     args = parser.parse_args()
-    args.profile = args.profile or (BLIND_PROFILE if args.blind else PROFILE)
-    args.results = args.results or (BLIND_RESULTS if args.blind else RESULTS)
+    profile, kept, named = PROFILE, RESULTS, tuple[str, ...](WORKLOADS)
+    if args.blind:
+        profile, kept, named = BLIND_PROFILE, BLIND_RESULTS, BLIND
+    if args.again:
+        profile, kept, named = AGAIN_PROFILE, AGAIN_RESULTS, AGAIN
+    args.profile, args.results = args.profile or profile, args.results or kept
     hardware = load_profile(args.profile)
     topology = Topology(hardware=hardware, world_size=2, local_world_size=2)
-    names = args.only or (BLIND if args.blind else WORKLOADS)
+    names = args.only or named
     calibrated = read_measurements(args.profile.with_suffix(".measurements.jsonl"))
     probed = probes(calibrated.records) if calibrated else ()
     results = read(args.results)
