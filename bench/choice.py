@@ -149,12 +149,12 @@ def shown(planned: Planned) -> dict[str, Any]:
     memory = [rank.memory.tables for rank in report.ranks]
     return {
         "plan": kinds_text(planned.plan),
-        "expected_ms": round(report.expected / MS, 3),
+        "expected_ms": round(report.step_time / MS, 3),
         "lookups_max_over_mean": round(_evenness(lookups), 2),
         "memory_max_over_mean": round(_evenness(memory), 2),
         "fullest_rank": round(max(memory) / report.usable_bytes, 3),
-        "runner_up": verdict.runner_up,
-        "probability_faster": verdict.probability_faster,
+        "runner_up": verdict.rival and verdict.rival.sharder,
+        "probability_faster": verdict.rival and verdict.rival.probability_slower,
         "sentences": list(choice_sentences(report)),
     }
 

@@ -21,7 +21,7 @@ def main() -> None:
     report = planned.report
     low, high = report.interval
     print(
-        f"{report.expected / MS:.2f} ms a step ({low / MS:.2f} to {high / MS:.2f} ms, 90%), "
+        f"{report.step_time / MS:.2f} ms a step ({low / MS:.2f} to {high / MS:.2f} ms, 90%), "
         f"{report.samples_per_second / 1e6:.2f} M samples/s"
     )
     for table in planned.plan.tables:
@@ -31,7 +31,7 @@ def main() -> None:
     print("samples per GPU, and what a step takes:")
     for samples in (2048, 8192, 32768):
         other = planner.plan(replace(workload, local_batch_size=samples), **MACHINE, **SEARCH)
-        print(f"  {samples:>6,}  {other.report.expected / MS:6.2f} ms")
+        print(f"  {samples:>6,}  {other.report.step_time / MS:6.2f} ms")
 
     planned.save("plan.json")
     print("wrote plan.json; `planner explain plan.json` says why")

@@ -52,7 +52,7 @@ def main() -> None:
     # in a job: plan = planner.collective_plan(model, sharders, process_group)
     plan = planner.plan(make_model(), [EmbeddingBagCollectionSharder()])
     print(plan)
-    print(f"predicted: {planner.solution.step_time / MS:.2f} ms a step")
+    print(f"step time: {planner.solution.step_time / MS:.2f} ms")
     save_plan("torchrec_plan.json", planner.solution)
     print("wrote torchrec_plan.json; `planner explain torchrec_plan.json` says why")
 

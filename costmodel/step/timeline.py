@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -59,6 +59,13 @@ class Timeline:
         """Length of the last step, in the steady state of the pipeline."""
         start, end = self.window
         return end - start
+
+    def stretched(self, step_time: Seconds) -> "Timeline":
+        """Return the timeline with all times multiplied such that its last step takes so long."""
+        factor = step_time / self.step_time if self.step_time else 1.0
+        times = (self.starts, self.ready, self.ends, self.step_ends)
+        starts, ready, ends, step_ends = ((np.asarray(each) * factor).tolist() for each in times)
+        return replace(self, starts=starts, ready=ready, ends=ends, step_ends=step_ends)
 
     @property
     def last_node(self) -> int:

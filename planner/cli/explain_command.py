@@ -1,6 +1,5 @@
 """``planner explain``."""
 
-import time
 from dataclasses import replace
 
 import click
@@ -45,7 +44,6 @@ def command(
     from planner.search.search import Search
     from planner.verbs.explanation import TIME_LIMIT, changes_of, explained
     from planner.verbs.loading import load_plan, simulate
-    from planner.verbs.rivals import turn_of
     from planner.verbs.what_if import remedies
     from planner.views.explain_text import explained_text, remedies_text
     from planner.views.plan_page import plan_page
@@ -61,7 +59,7 @@ def command(
     given = settings.origins["time_limit"] != DEFAULT
     limit = settings.time_limit if given else TIME_LIMIT
     progress = ProgressLine(output, limit)
-    found, start = [], time.monotonic()
+    found = []
     refused: list[tuple[str, str]] = []
     with interruptible(ending=True) as interrupt, progress:
         search = Search(
@@ -70,9 +68,9 @@ def command(
             interrupted=lambda: interrupt.happened,
             watch=progress.watch,
         )
-        explanation = replace(explanation, turn=turn_of(planned, search))
-        left = replace(search, time_limit=max(0.0, limit - (search.clock() - start)))
-        tried = remedies(planned, changes, left, lambda text, why: refused.append((text, str(why))))
+        tried = remedies(
+            planned, changes, search, lambda text, why: refused.append((text, str(why)))
+        )
         for remedy in tried:
             found.append(remedy)
             if interrupt.happened:

@@ -42,10 +42,9 @@ def command(plan: str, *, trace: str | None, html: str | None, output: Output) -
 
 
 def _lines(planned: "Planned", timeline: "Timeline", width: int) -> "Iterator[Text]":
-    from planner.views.confidence_text import confidence_text
     from planner.views.report_text import notes_text
     from planner.views.timeline_text import timeline_text
 
     yield from notes_text(planned.report.notes, width)
-    yield from timeline_text(timeline, width, planned.report.extrapolated)
-    yield from confidence_text(planned.report, width)
+    report = planned.report
+    yield from timeline_text(timeline.stretched(report.step_time), width, report)

@@ -43,14 +43,11 @@ INTERPRETED_SAMPLES = 32
 MOST_CANDIDATES = 8
 LEAST_CANDIDATES = 4
 """Smallest number of plans that are timed under all samples once descents were made. Without time
-for descents, only the plan with the shortest predicted step need be timed."""
-SIMPLEST = "naive"
-"""The sharder of the simplest plan: it places tables on ranks in turn. The verdict compares the
-chosen plan with it."""
-WHOLE = "lookup_greedy"
-"""The sharder of a plan of whole tables, from which a descent starts too. A descent that changes
-one table at a time never gets there: collectives of a type cost the same until its last table has
-gone."""
+for descents, only the fastest plan by the models and given ones, as the baseline's, need be."""
+SIMPLE = ("naive", "lookup_greedy")
+"""Sharders that place tables whole, in turn and by lookups. Descents start from the faster plan,
+too, as one that changes one table at a time never gets there: collectives of a type cost the same
+until its last table has gone."""
 IMPROVING = "annealing"
 """The sharder that improves plans, whichever sharder found them."""
 DOUBT = 0.6
@@ -67,17 +64,18 @@ class Choice:
     attempt: Attempt
     """The chosen plan, and who made it: ``annealing`` where it improved another sharder's plan."""
     confidence: Confidence
-    equals: tuple[Attempt, ...]
-    """Candidates that the models cannot tell from the chosen plan, which is one of them."""
-    runner_up: Attempt | None
-    """The best plan of the other sharders."""
-    probability_faster: float | None
-    """Probability that the chosen plan is faster than the runner-up."""
     samples: StepSamples
     plans: tuple[ShardingPlan, ...]
     """The plans timed under the samples, the chosen one first."""
-    simplest: Seconds = inf
-    """The predicted step of the simplest plan (``SIMPLEST``); infinite where there is none."""
+    simple: Attempt | None = None
+    """The simple plan (``SIMPLE``), which is one of ``plans``; None: none fits, or nothing may be
+    changed."""
+
+    def of(self, attempt: Attempt | None) -> Confidence | None:
+        """Return how sure the step of another attempt's plan is; None: it was not timed."""
+        if attempt is None or attempt.plan not in self.plans:
+            return None
+        return confidence_of(self.samples, self.plans.index(attempt.found))
 
 
 def choose(
@@ -106,13 +104,12 @@ def choose(
         for every ``PLANS_PER_LOOK`` of them, so that the choice does not depend on the clock.
 
     """
-    simplest = placed(problem, SIMPLEST) if improve else []
-    found = _distinct(sorted([*attempts[1:], *simplest], key=_step_time), attempts[0])
+    simple = simple_plan(problem) if improve else None
+    besides = [] if simple is None else [simple]
+    found = _distinct(sorted([*attempts[1:], *besides], key=_step_time), attempts[0])
     robust = robust_search(problem, time_left, max_plans) if improve else None
     ends: list[Attempt] = []
     if robust is not None:
-        whole = placed(problem, WHOLE)
-        found = _distinct(sorted([*found[1:], *whole], key=_step_time), found[0])
         most = MOST_BEHIND * found[0].step_time
         near = [each for each in found if each.step_time <= most]
         far = [each for each in found if each.step_time > most]
@@ -123,9 +120,9 @@ def choose(
         found = [*found[:1], *_by_mean(robust, near), *far]
     elif improve:
         found = sorted(found, key=_step_time)
-    by_others = [each for each in attempts if each.status is SearchStatus.GIVEN]
+    by_others = [*(each for each in attempts if each.status is SearchStatus.GIVEN), *besides]
     candidates = _candidates(found, ends, by_others)
-    least = 1 if robust is None else LEAST_CANDIDATES
+    least = 1 + len(by_others) if robust is None else LEAST_CANDIDATES
     candidates, samples = _timed(problem, candidates, time_left, least)
     means = [samples.mean(number) for number in range(len(candidates))]
     best = min(range(len(candidates)), key=means.__getitem__) if improve else 0
@@ -137,8 +134,14 @@ def choose(
     chosen = min(equal)  # without preferences, what the search itself would return
     if robust is not None and len(equal) > 1:
         chosen = min(equal, key=lambda n: (robust.preference(candidates[n].found), means[n]))
-    made = _choice(candidates, samples, chosen, equal, ends)
-    return replace(made, simplest=min(map(_step_time, simplest), default=inf))
+    order = [chosen, *(n for n in range(len(candidates)) if n != chosen)]
+    return Choice(
+        attempt=candidates[chosen],
+        confidence=confidence_of(samples, chosen),
+        samples=samples.of(order),
+        plans=tuple(candidates[n].found for n in order),
+        simple=simple,
+    )
 
 
 def _candidates(
@@ -164,35 +167,10 @@ def choosing_time(problem: ShardingProblem, limit: Seconds) -> Seconds:
     return share if affordable_machines(problem, share) >= LEAST_SCENARIOS else 0.0
 
 
-def _choice(
-    candidates: Sequence[Attempt],
-    samples: StepSamples,
-    chosen: int,
-    equal: Sequence[int],
-    ends: Sequence[Attempt],
-) -> Choice:
-    """Return the choice of candidate ``chosen``; ``equal`` has the candidates equal to it."""
-    ended = {id(end) for end in ends}
-    others = [n for n in range(len(candidates)) if n != chosen and id(candidates[n]) not in ended]
-    runner_up = min(others, key=samples.mean, default=None)
-    order = [chosen, *(n for n in range(len(candidates)) if n != chosen)]
-    return Choice(
-        attempt=candidates[chosen],
-        confidence=confidence_of(samples, chosen),
-        equals=tuple(candidates[n] for n in (chosen, *(n for n in equal if n != chosen))),
-        runner_up=None if runner_up is None else candidates[runner_up],
-        probability_faster=(
-            None if runner_up is None else samples.probability_faster(chosen, runner_up)
-        ),
-        samples=samples.of(order),
-        plans=tuple(candidates[n].found for n in order),
-    )
-
-
-def placed(problem: ShardingProblem, sharder: str) -> list[Attempt]:
-    """Return the plan of one greedy sharder, as a list of one attempt; empty if no plan fits."""
-    made = run_sharder(sharder, problem, Search(), inf)
-    return [made] if made.plan else []
+def simple_plan(problem: ShardingProblem) -> Attempt | None:
+    """Return the fastest plan of ``SIMPLE`` by the models; None: none fits."""
+    made = (run_sharder(sharder, problem, Search(), inf) for sharder in SIMPLE)
+    return min((each for each in made if each.plan), key=_step_time, default=None)
 
 
 def _is_equal(samples: StepSamples, means: Sequence[Seconds], best: int, number: int) -> bool:

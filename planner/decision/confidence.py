@@ -13,12 +13,20 @@ if TYPE_CHECKING:
 
 
 def confidences(
-    workload: Workload, topology: Topology, plans: Sequence[ShardingPlan]
+    workload: Workload,
+    topology: Topology,
+    plans: Sequence[ShardingPlan],
+    most: int | None = None,
 ) -> tuple[Confidence, ...]:
-    """Return how sure each plan's step time is, and its odds against the others."""
+    """Return each plan's step and how sure it is, and its odds against the others.
+
+    ``most`` is the largest number of samples; None: as many as usual.
+    """
+    from costmodel.uncertainty.sampling import NUM_SAMPLES, Draws
     from costmodel.uncertainty.step_samples import sample_steps
 
-    samples = sample_steps(workload, topology, plans)
+    draws = Draws.of(topology, most or NUM_SAMPLES)
+    samples = sample_steps(workload, topology, plans, draws=draws)
     return tuple(confidence_of(samples, index) for index in range(len(plans)))
 
 
@@ -62,7 +70,7 @@ def confidence_of(samples: "StepSamples", plan: int) -> Confidence:
     return Confidence(
         level=LEVEL,
         interval=samples.interval(plan),
-        expected=samples.mean(plan),
+        step_time=samples.mean(plan),
         optimism=samples.optimism(),
         num_candidates=samples.times.shape[1],
         probability_fastest=samples.probability_fastest()[plan],

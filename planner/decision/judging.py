@@ -2,17 +2,24 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import log
+from math import inf, log
+from statistics import NormalDist
 
 from costmodel.base.units import Seconds
+from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import fits
 from costmodel.uncertainty.error_model import ACROSS, INSIDE, Cause, ErrorModel, error_model
 from costmodel.uncertainty.sensitivity import PlanStep, crossing
-from planner.decision.choice import Choice
+from costmodel.uncertainty.step_samples import StepSamples, sample_steps
+from planner.decision.choice import Choice, simple_plan
 from planner.decision.narrow import has_narrow_shards, with_wider_blocks
-from planner.planned.verdict import NarrowBlocks, PlanVerdict, Turn, kinds_text
+from planner.planned.verdict import NarrowBlocks, PlanVerdict, Rival, Turn, kinds_text
+from planner.search.baseline import DEFAULT_BASELINE
+from planner.search.one_sharder import run_sharder
+from planner.search.search import Attempt, Search, fastest
 from sharders.problem.sharding_problem import ShardingProblem
 
 ASSUMPTIONS = {
@@ -24,15 +31,13 @@ ASSUMPTIONS = {
 FREE = 0.1
 """A batch twice as large is nearly free if it lengthens the step by less than this share."""
 MOST_DOUBLINGS = 4
-MOST_RIVALS = 3
-"""Largest number of rivals, the best plans that might be chosen instead."""
 
 
 def make_verdict(
     problem: ShardingProblem,
     choice: Choice,
     *,
-    bound: Seconds,
+    rival: Attempt | None,
     host_time: Seconds,
     time_left: Callable[[], Seconds],
 ) -> PlanVerdict:
@@ -42,32 +47,61 @@ def make_verdict(
     ----------
     problem, choice
         What was planned, and chosen.
-    bound
-        What no plan undercuts.
+    rival
+        What the choice is weighed against; None: it is not known.
     host_time
         The host's part of the critical path.
     time_left
         Asked between plans; what there is no time for is left out.
 
     """
-    means = [choice.samples.mean(number) for number in range(len(choice.plans))]
-    turn, num_rivals = deciding(problem, choice.plans, means, time_left)
+    plan = choice.plans[0]
     return PlanVerdict(
-        num_candidates=len(choice.plans),
-        num_equal=len(choice.equals),
-        spread=max(means) / min(means) - 1,
-        simplest_longer=choice.simplest / choice.attempt.step_time - 1,
-        within_bound=choice.simplest / bound - 1 if bound else None,
+        rival=None if rival is None else weighed(problem, choice, rival, time_left),
         host_time=host_time,
-        runner_up=None if choice.runner_up is None else choice.runner_up.sharder,
-        runner_up_types=_runner_up_kinds(choice),
-        probability_faster=choice.probability_faster,
-        ahead=_ahead(choice, means),
-        free_batch=_free_batch(problem, choice.plans[0], time_left),
-        turn=turn,
-        num_rivals=num_rivals,
-        narrow=narrow_blocks(problem, choice.plans[0], time_left),
+        free_batch=_free_batch(problem, plan, time_left),
+        narrow=narrow_blocks(problem, plan, time_left),
     )
+
+
+def weighed(
+    problem: ShardingProblem, choice: Choice, rival: Attempt, time_left: Callable[[], Seconds]
+) -> Rival | None:
+    """Return the rival of a choice, and what would turn it; None: it was not timed."""
+    if rival.plan not in choice.plans:
+        return None
+    number = choice.plans.index(rival.found)
+    found = rival_of(choice.samples, number, rival.sharder, rival.found)
+    if found.is_as_good or time_left() <= 0:
+        return found
+    workload, topology = problem.workload, problem.topology
+    return replace(found, turn=turn_of(workload, topology, choice.plans[0], rival.found))
+
+
+def rival_of(samples: StepSamples, number: int, sharder: str, plan: ShardingPlan) -> Rival:
+    """Return plan ``number`` of the samples as the rival of the first, without what would turn."""
+    return Rival(
+        sharder=sharder,
+        types=kinds_text(plan),
+        plan=plan,
+        longer=samples.mean(number) / samples.mean(0) - 1,
+        probability_slower=samples.probability_faster(0, number),
+        turn=None,
+    )
+
+
+def explained_rival(workload: Workload, topology: Topology, plan: ShardingPlan) -> Rival | None:
+    """Return the rival of a plan made earlier, the same as when it was made."""
+    problem = ShardingProblem.of(workload, topology)
+    ported = run_sharder(DEFAULT_BASELINE, problem, Search(), inf)
+    made = [each for each in (ported, simple_plan(problem)) if each is not None and each.plan]
+    if not made:
+        return None
+    rival = fastest(made)
+    samples = sample_steps(workload, topology, (plan, rival.found))
+    found = rival_of(samples, 1, rival.sharder, rival.found)
+    turn = None if found.is_as_good else turn_of(workload, topology, plan, rival.found)
+    return replace(found, turn=turn)
 
 
 def narrow_blocks(
@@ -91,64 +125,31 @@ def narrow_blocks(
     )
 
 
-def _ahead(choice: Choice, means: Sequence[Seconds]) -> float:
-    """Return by what share the runner-up's mean step is longer; 0: there is no runner-up."""
-    if choice.runner_up is None or choice.runner_up.plan is None:
-        return 0.0
-    return means[choice.plans.index(choice.runner_up.plan)] / means[0] - 1
+def turn_of(
+    workload: Workload, topology: Topology, plan: ShardingPlan, rival: ShardingPlan
+) -> Turn | None:
+    """Return the assumption that would soonest make a rival the faster one; None: none alone.
 
-
-def _runner_up_kinds(choice: Choice) -> str | None:
-    """Return the runner-up's sharding types as text; None: there is no runner-up."""
-    if choice.runner_up is None or choice.runner_up.plan is None:
-        return None
-    kinds = kinds_text(choice.runner_up.plan)
-    return f"another {kinds}" if kinds == kinds_text(choice.plans[0]) else kinds
-
-
-def deciding(
-    problem: ShardingProblem,
-    plans: Sequence[ShardingPlan],
-    means: Sequence[Seconds],
-    time_left: Callable[[], Seconds],
-) -> tuple[Turn | None, int]:
-    """Return the assumption that would turn the choice soonest, and the number of rivals.
-
-    The first plan is the chosen one. Rivals are the plans of other sharding types, by their
-    expected steps ``means``. The assumption is None if none of them would turn the choice.
+    None, too, where the rival is faster by the models as they are: errors alone decide then.
     """
-    workload, topology = problem.workload, problem.topology
     errors = error_model(topology, workload.dense.precision)
-    rivals = sorted(range(1, len(plans)), key=means.__getitem__)
-    rivals = [n for n in rivals if kinds_text(plans[n]) != kinds_text(plans[0])][:MOST_RIVALS]
-    if not rivals or time_left() <= 0:
-        return None, 0
-    chosen = PlanStep.of(workload, topology, plans[0])
+    chosen, other = (PlanStep.of(workload, topology, each) for each in (plan, rival))
     turns: list[Turn] = []
-    compared = 0
-    for rival in rivals:
-        if time_left() <= 0:
-            break
-        compared += 1
-        other = PlanStep.of(workload, topology, plans[rival])
-        for assumption, causes in ASSUMPTIONS.items():
-            ours, theirs = chosen.times(causes), other.times(causes)
-            factor = crossing(ours, theirs)
-            if factor is not None:
-                middle = len(ours) // 2
-                value = topology.hardware.host.op_time if assumption == "host" else None
-                turns.append(
-                    Turn(
-                        assumption=assumption,
-                        factor=factor,
-                        deviations=abs(log(factor)) / _spread(errors, causes),
-                        value=value,
-                        rival=kinds_text(plans[rival]),
-                        rival_plan=plans[rival],
-                        rival_ahead=bool(theirs[middle] < ours[middle]),
-                    )
-                )
-    return min(turns, key=lambda turn: turn.deviations, default=None), compared
+    for assumption, causes in ASSUMPTIONS.items():
+        ours, theirs = chosen.times(causes), other.times(causes)
+        factor, middle = crossing(ours, theirs), len(ours) // 2
+        if factor is None or theirs[middle] < ours[middle]:
+            continue
+        deviations = abs(log(factor)) / _spread(errors, causes)
+        turns.append(
+            Turn(
+                assumption=assumption,
+                factor=factor,
+                probability=1 - NormalDist().cdf(deviations),
+                value=topology.hardware.host.op_time if assumption == "host" else None,
+            )
+        )
+    return max(turns, key=lambda turn: turn.probability, default=None)
 
 
 def _spread(errors: ErrorModel, causes: Sequence[Cause]) -> float:

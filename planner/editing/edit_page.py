@@ -107,7 +107,7 @@ _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <link rel="icon" href="data:,"><title>{title}</title><style>{style}</style></head><body>
 <h1>{title}</h1>
-<dl><div><dt>step, predicted</dt><dd id="step"></dd></div>
+<dl><div><dt>step time</dt><dd id="step"></dd></div>
 <div><dt>before</dt><dd id="before"></dd></div><div><dt>change</dt><dd id="change"></dd></div>
 <div><dt>moves</dt><dd id="moves"></dd></div></dl>
 <p>Drag a table, or a block of its columns, to another rank; or click it, and then the rank. Grey

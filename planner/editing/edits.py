@@ -8,9 +8,9 @@ from costmodel.base.errors import InputError, Problem
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, TableSharding
 from costmodel.domain.validity import check_plan
-from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import check_memory, memory_per_rank, usable_bytes
 from costmodel.step.operation_timeline import plan_timeline
+from planner.decision.confidence import confidences
 from planner.decision.narrow import on_ranks
 from planner.files.plans import PlanFile
 from planner.planned.planned import Planned
@@ -33,11 +33,9 @@ class EditSession:
     """The plan of the file, with its report."""
     target: Path
     _plans: list[ShardingPlan] = field(init=False)
-    _objective: Objective = field(init=False)
 
     def __post_init__(self) -> None:
         self._plans = [self.planned.plan]
-        self._objective = Objective(self.planned.workload, self.planned.topology)
 
     @property
     def plan(self) -> ShardingPlan:
@@ -87,8 +85,9 @@ class EditSession:
             self._plans.pop()
 
     def step_time(self) -> Seconds:
-        """Return the predicted step of the present plan."""
-        return self._objective.step_time(self.plan)
+        """Return the expected step of the present plan."""
+        planned = self.planned
+        return confidences(planned.workload, planned.topology, (self.plan,))[0].step_time
 
     def edited(self) -> Planned:
         """Return the present plan with its report, as it is saved."""
@@ -115,7 +114,7 @@ class EditSession:
         workload, topology, plan = self.planned.workload, self.planned.topology, self.plan
         before, now = self.planned.report.step_time, self.step_time()
         usable = usable_bytes(workload, topology)
-        timeline = plan_timeline(workload, topology, plan)
+        timeline = plan_timeline(workload, topology, plan).stretched(now)
         ranks = rank_reports(timeline, memory_per_rank(workload, topology, plan))
         shares = [each.memory.tables / usable if usable > 0 else 1.0 for each in ranks]
         return {

@@ -118,7 +118,7 @@ class PlanDocument(_Open):
     seed: Seed | None = None
     """Where the search started."""
     step_time_s: Time | None = None
-    """The step time that was predicted when the plan was made."""
+    """The step that was expected when the plan was made."""
     memory: MemoryEntry | None = None
     """The memory that it was made under, where not the profile's; plans are judged by it."""
     torchrec: TorchRecEntry | None = None

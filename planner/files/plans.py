@@ -29,7 +29,9 @@ from planner.files.validator import Validator, in_order
 from planner.files.workload_reading import workload_from_document
 from planner.files.workload_text import workload_data
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+_READ = (1, SCHEMA_VERSION)
+"""Versions that are read; the step of the first is the models', which is not compared with."""
 """Version of plan files, raised when today's readers could not read them."""
 
 
@@ -233,8 +235,9 @@ def _check_is_plan(document: Document) -> None:
             message=f"not a plan file: it has no `{missing}`",
             hint="plan files are written by `planner plan`",
         )
-    elif repr(given := data.get("schema_version")) != repr(SCHEMA_VERSION):  # nor true, nor 1.0
-        message = f"schema_version is {_value_text(given)}, and this planner reads {SCHEMA_VERSION}"
+    elif repr(given := data.get("schema_version")) not in map(repr, _READ):  # nor true, nor 1.0
+        read = " and ".join(map(str, _READ))
+        message = f"schema_version is {_value_text(given)}, and this planner reads {read}"
         problem = document.problem(message, ("schema_version",), hint="plan again")
     if problem:
         raise InputError(document.source, (problem,), document.text)
@@ -263,7 +266,7 @@ def _plan_file(document: Document, workload: Workload) -> PlanFile:
         hardware=values["hardware"],
         sharder=values.get("sharder"),
         seed=values.get("seed"),
-        step_time=values.get("step_time_s"),
+        step_time=values.get("step_time_s") if document.data["schema_version"] > 1 else None,
         memory=memory and PlanMemory(**memory.model_dump()),
         torchrec=torchrec and torchrec.model_dump(exclude_none=True),
     )

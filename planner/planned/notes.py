@@ -152,14 +152,14 @@ def _unknown_operators(workload: Workload, topology: Topology) -> Iterator[str]:
 
 
 def note_on_change(before: Seconds | None, now: Seconds) -> Iterator[str]:
-    """Yield a warning that a plan's step was predicted by another profile or other models.
+    """Yield a warning that a plan's step was timed with another profile or other models.
 
-    ``before`` and ``now`` are the two predicted steps; None: not known.
+    ``before`` and ``now`` are the two steps; None: not known.
     """
     if before is not None and abs(now / before - 1.0) > SAME_STEP:
         yield (
-            f"this plan was predicted to take {duration(before)} when it was made, and is now "
-            f"predicted to take {duration(now)}: its hardware profile, its file or the models "
+            f"this plan was expected to take {duration(before)} when it was made, and is now "
+            f"expected to take {duration(now)}: its hardware profile, its file or the models "
             "have changed"
         )
 

@@ -13,6 +13,7 @@ from costmodel.step.graph import NodeKind, Stage
 from costmodel.step.timeline import DEVICE_KINDS, Timeline
 from costmodel.uncertainty.error_model import is_calibrated
 from planner.planned.extrapolation import Extrapolation, extrapolations
+from planner.planned.modelled import Modelled
 from planner.planned.notes import notes_on
 from planner.planned.verdict import PlanVerdict
 from sharders.problem.sharding_problem import Proof
@@ -70,8 +71,8 @@ class SearchPoint:
 
     time: Seconds
     """Seconds since the command began, by the clock that the time limit is measured by."""
-    step_time: Seconds
-    """The plan's predicted step."""
+    modelled: Modelled
+    """The plan's step by the models, which the search shortens."""
     sharder: str
     """The sharder that found it."""
 
@@ -89,8 +90,8 @@ class SearchReport:
     evaluated: int
     """Number of plans looked at, by all sharders."""
     time: Seconds
-    bound: Seconds | None = None
-    """No valid plan is faster than this under the model; None: not known."""
+    bound: Modelled | None = None
+    """No valid plan is faster than this by the models; None: not known."""
     is_bare: bool = False
     """Whether the only bound computed is the step without any embedding work."""
     proof: Proof | None = None
@@ -107,33 +108,29 @@ class SearchReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """Another sharder's step time, to compare with."""
+    """Another sharder's plan, to compare with."""
 
     sharder: str
     step_time: Seconds
+    """Its expected step, under the same errors as the plan's (``Confidence.step_time``)."""
+    modelled: Modelled
     reason: str | None = None
     """Why this may not be the plan that the sharder itself would make."""
     plan: ShardingPlan | None = None
-    expected: Seconds | None = None
-    """Its mean step over samples of the models' errors, as ``Confidence.expected``."""
-    probability_beaten: float | None = None
+    probability_beaten: float
     """Probability that the plan compared with it is faster."""
-
-    @property
-    def quoted(self) -> Seconds:
-        """The step to quote, in seconds: the expected one if it is known, or the predicted."""
-        return self.step_time if self.expected is None else self.expected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confidence:
-    """How sure a predicted step is, from the errors of its models on held-out measurements."""
+    """How long a step takes, and how sure that is, from its models' errors on held-out data."""
 
     level: float
     interval: tuple[Seconds, Seconds]
     """Seconds between which the step lies with that probability."""
-    expected: Seconds
-    """Mean step: longer than predicted, as every rank waits for whichever is slowest."""
+    step_time: Seconds
+    """Expected step, the mean over the errors: longer than modelled, as every rank waits for
+    whichever is slowest."""
     optimism: float = 0.0
     """Share by which the step of a plan picked for its prediction is under-estimated; not included
     in the other numbers."""
@@ -152,7 +149,11 @@ class Confidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A plan's predicted step: how long, why, and with how much memory."""
+    """A plan's step: how long, why, and with how much memory.
+
+    Seconds of stages, ranks and kernels are the models', stretched such that the step is the
+    expected one (``Timeline.stretched``).
+    """
 
     workload: str
     num_tables: int
@@ -161,8 +162,10 @@ class Report:
     hardware: str
     world_size: int
     local_world_size: int
-    step_time: Seconds
-    """The step if the models were exact."""
+    modelled: Modelled
+    """The step by the models, without their errors."""
+    confidence: Confidence
+    """The step that is expected, and how sure that is."""
     breakdown: Mapping[Stage, Seconds]
     """Time of every stage on the critical path; sums to the step time."""
     ranks: tuple[RankReport, ...]
@@ -174,7 +177,6 @@ class Report:
     hardware_assumed: bool | None = None
     """Whether nobody chose the hardware, so that it is the default; None: a plan file does not
     say."""
-    confidence: Confidence | None = None
     search: SearchReport | None = None
     baseline: Baseline | None = None
     notes: tuple[str, ...] = ()
@@ -185,35 +187,31 @@ class Report:
     """Stages whose kernels lie outside the measured range, the most critical first."""
 
     @property
-    def interval(self) -> tuple[Seconds, Seconds] | None:
-        """Seconds between which the step lies with 90% probability; None: not known."""
-        return None if self.confidence is None else self.confidence.interval
+    def step_time(self) -> Seconds:
+        """The step to quote: the expected one."""
+        return self.confidence.step_time
 
     @property
-    def expected(self) -> Seconds:
-        """The step to quote, in seconds: the mean over the models' errors if these are known."""
-        return self.step_time if self.confidence is None else self.confidence.expected
+    def interval(self) -> tuple[Seconds, Seconds]:
+        """Seconds between which the step lies with 90% probability."""
+        return self.confidence.interval
 
     @property
     def gap(self) -> float | None:
-        """Share by which the predicted step is above the bound; None: there is no bound."""
+        """Share by which the step is above the bound, by the models; None: there is no bound."""
         bound = None if self.search is None else self.search.bound
-        return self.step_time / bound - 1 if bound else None
+        return self.modelled / bound - 1 if bound else None
 
     @property
     def samples_per_second(self) -> float:
-        """Samples per second of all GPUs together, at the step to quote."""
+        """Samples per second of all GPUs together."""
         samples = self.local_batch_size * self.gradient_accumulation_steps
-        return samples * self.world_size / self.expected
+        return samples * self.world_size / self.step_time
 
     @property
     def speedup(self) -> float | None:
-        """The baseline's step over this plan's: expected steps, or else predicted ones."""
-        if self.baseline is None:
-            return None
-        if self.baseline.expected is not None:
-            return self.baseline.expected / self.expected
-        return self.baseline.step_time / self.step_time
+        """The baseline's step over this plan's; None: there is no baseline."""
+        return None if self.baseline is None else self.baseline.step_time / self.step_time
 
     @property
     def peak_memory_bytes(self) -> Bytes:
@@ -243,9 +241,12 @@ def make_report(
     topology: Topology,
     plan: ShardingPlan,
     timeline: Timeline,
+    confidence: Confidence,
 ) -> Report:
     """Return the report of a simulated plan; the caller adds the search and the baseline."""
     memory = memory_per_rank(workload, topology, plan)
+    modelled = Modelled(timeline.step_time)
+    timeline = timeline.stretched(confidence.step_time)
     return Report(
         workload=workload.name,
         num_tables=len(workload.tables),
@@ -255,7 +256,8 @@ def make_report(
         hardware=topology.hardware.name,
         world_size=topology.world_size,
         local_world_size=topology.local_world_size,
-        step_time=timeline.step_time,
+        modelled=modelled,
+        confidence=confidence,
         notes=tuple(notes_on(workload, topology)),
         breakdown=timeline.breakdown(),
         extrapolated=extrapolations(timeline, host_assumed=not is_calibrated(topology.hardware)),

@@ -8,27 +8,45 @@ from costmodel.domain.plan import ShardingPlan, ShardingType
 
 SAME_STEP = 0.01
 """Share by which expected steps must differ to count as different: no model here is better."""
-LIKELY = 2.0
-"""Number of standard deviations by which an assumption may well be off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """An assumption, and how far it must be off for another plan to be faster."""
+    """An assumption, and how far it must be off for the rival to be faster by the models."""
 
     assumption: str
     """One of ``ASSUMPTIONS``."""
     factor: float
     """Factor by which the assumed quantity would have to be multiplied."""
-    deviations: float
-    """The same, in standard deviations of the assumption."""
+    probability: float
+    """Probability that it is off so far."""
     value: Seconds | None
     """Seconds that a host operation takes on the CPU as assumed; None for other assumptions."""
-    rival: str
-    """The sharding types of the other plan."""
-    rival_ahead: bool
-    """Whether the other plan is the faster one as long as the assumption is off by less."""
-    rival_plan: ShardingPlan | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rival:
+    """The plan that a chosen one is weighed against: TorchRec's, or a simple one if that is faster.
+
+    It is made by rule, not found (``planning``), so that two searches are weighed against
+    the same one.
+    """
+
+    sharder: str
+    types: str
+    """Its sharding types, as ``kinds_text``."""
+    plan: ShardingPlan
+    longer: float
+    """Share by which its expected step is longer than the chosen plan's."""
+    probability_slower: float
+    """Probability that the chosen plan is the faster one."""
+    turn: Turn | None
+    """The assumption that would soonest make it the faster one by the models; None: none alone."""
+
+    @property
+    def is_as_good(self) -> bool:
+        """Whether the models cannot tell its expected step from the chosen plan's."""
+        return self.longer <= SAME_STEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,47 +61,17 @@ class NarrowBlocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanVerdict:
-    """The plans a choice was made among, and what the choice rests on."""
+    """What the choice of a plan rests on."""
 
-    num_candidates: int
-    """Number of plans that were weighed by their errors: the best few of all that the search looked
-    at (``SearchReport.evaluated``), one if the limit left no time for others."""
-    num_equal: int
-    """Number of candidates that the models cannot tell from the chosen plan, itself included."""
-    spread: float
-    """Share by which the slowest candidate's expected step is longer than the fastest one's."""
-    simplest_longer: float
-    """Share by which the predicted step of the simplest plan (``choice.SIMPLEST``) is longer than
-    the chosen plan's."""
-    within_bound: float | None
-    """Share by which the simplest plan's step is above the bound; None: there is no bound."""
+    rival: Rival | None
+    """None: there was no time to weigh one, or it was not asked for."""
     host_time: Seconds
-    """Seconds of the predicted critical path in which the host launches."""
-    runner_up: str | None
-    """Name of the runner-up's sharder."""
-    runner_up_types: str | None
-    """The runner-up's sharding types; if the chosen plan has the same ones, ``another`` comes
-    before them."""
-    probability_faster: float | None
-    """Probability that the chosen plan is faster than the runner-up."""
-    ahead: float
-    """Share by which the runner-up's expected step is longer."""
+    """Seconds of the critical path in which the host launches."""
     free_batch: int | None
     """Largest local batch with which the step is hardly longer; None: none larger than asked
     for."""
-    turn: Turn | None
-    """The assumption that is likeliest to turn the choice; None: none could."""
-    num_rivals: int
-    """Number of plans of other sharding types that were compared for that."""
     narrow: NarrowBlocks | None = None
     """None: there are none."""
-
-    @property
-    def hardly_matters(self) -> bool:
-        """Whether all plans found are equally good, or the simplest one is close to the bound."""
-        close = self.within_bound is not None and self.within_bound <= SAME_STEP
-        alike = max(self.spread, self.simplest_longer) <= SAME_STEP
-        return close or (self.num_candidates > 1 and alike)
 
 
 def kinds_text(plan: ShardingPlan) -> str:

@@ -9,7 +9,6 @@ from math import inf
 
 from costmodel.base.units import Seconds
 from planner.environment.extras import require_torchrec
-from planner.planned.report import Baseline
 from planner.search.one_sharder import run_sharder
 from planner.search.plugins import TORCHREC, load_sharder
 from planner.search.search import Attempt, Search
@@ -22,7 +21,7 @@ NONE = "none"
 _ENDING = (DEFAULT_BASELINE, TORCHREC)
 """Sharders that end by themselves; stopped earlier they might return another plan."""
 WITHOUT = "no plan to compare with: "
-_SHARE = 0.1
+_SHARE = 0.2
 """Share of the search's time limit that a baseline may take."""
 _TABLE_TIME: Seconds = 4e-4
 """Seconds that the default baseline takes for each table until it has a plan. Where less time is
@@ -50,8 +49,8 @@ def find_baseline(
     search: Search,
     attempts: Sequence[Attempt],
     time_left: Callable[[], Seconds],
-) -> Baseline | str | None:
-    """Return the baseline's plan, or the reason why there is none; None if none was asked for.
+) -> Attempt | str | None:
+    """Return what the baseline found, or the reason why there is none; None if none was asked for.
 
     Parameters
     ----------
@@ -73,13 +72,13 @@ def find_baseline(
         found = _run(name, problem, search)
     if found.plan is None:
         return f"{WITHOUT}{found.error}"
-    cut = name in _ENDING and found.status is SearchStatus.LIMIT
-    return Baseline(
-        sharder=name,
-        step_time=found.step_time,
-        plan=found.plan,
-        reason=f"stopped after {found.evaluated:,} plans" if cut else None,
-    )
+    return found
+
+
+def cut_short(found: Attempt) -> str | None:
+    """Return why an attempt's plan may not be the one that its sharder would make; None: it is."""
+    cut = found.sharder in _ENDING and found.status is SearchStatus.LIMIT
+    return f"stopped after {found.evaluated:,} plans" if cut else None
 
 
 def _run(name: str, problem: ShardingProblem, search: Search) -> Attempt:

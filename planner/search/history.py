@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from costmodel.base.units import Seconds
+from planner.planned.modelled import Modelled
 from planner.planned.report import SearchPoint
 from planner.search.gains import WORTH_WAITING
 from planner.search.search import Search
@@ -32,8 +33,9 @@ class SearchHistory:
 
     def watch(self, sharder: str, progress: Progress) -> None:
         """Note a sharder's progress if its step is shorter by ``WORTH_WAITING``."""
-        best = self.points[-1].step_time if self.points else float("inf")
+        best = self.points[-1].modelled.seconds if self.points else float("inf")
         if progress.best < best * (1 - WORTH_WAITING):
             at = self.search.clock() - self.start
-            self.points.append(SearchPoint(time=at, step_time=progress.best, sharder=sharder))
+            step = Modelled(progress.best)
+            self.points.append(SearchPoint(time=at, modelled=step, sharder=sharder))
         self.search.watch(sharder, progress)

@@ -132,6 +132,11 @@ class Attempt:
         return (*(() if self.plan is None else (self.plan,)), *self.others)
 
 
+def fastest(attempts: Iterable[Attempt]) -> Attempt:
+    """Return the attempt with the shortest step by the models, the first of several."""
+    return min(attempts, key=lambda each: each.step_time)
+
+
 def several(given: Any) -> tuple[Any, ...]:  # noqa: ANN401 - of anything
     """Return the values given as a tuple, also if a single text, path or number was given."""
     if isinstance(given, Iterable) and not isinstance(given, str):

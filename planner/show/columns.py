@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from costmodel.base.units import Seconds
+from planner.planned.modelled import Modelled
 from planner.show.format import (
     change,
     duration,
@@ -132,6 +133,8 @@ Keys: TypeAlias = Mapping[type, Mapping[str, str]]
 
 def plain(value: Any, keys: Keys = MappingProxyType({})) -> Any:  # noqa: ANN401 - of a report
     """Return data as JSON has it: dataclasses by field, enumerations by value."""
+    if isinstance(value, Modelled):
+        return value.seconds
     if is_dataclass(value):
         own = keys.get(type(value), {})
         named = {

@@ -31,7 +31,7 @@ class _KeptPoint(BaseModel):
     num_nodes: _Count
     local_batch_size: Annotated[int, Field(ge=1, le=MOST_SAMPLES)]
     gradient_accumulation_steps: Annotated[int, Field(ge=1, le=MOST_ACCUMULATED)] = 1
-    step_time: Annotated[_Time | None, Field(alias="expected_step_time_s")]
+    step_time: Annotated[_Time | None, Field(alias="step_time_s")]
     step_time_low_s: _Time | None
     step_time_high_s: _Time | None
     gap: _Gap | None

@@ -11,7 +11,6 @@ from costmodel.base.errors import InputError, MachineError, PlannerError, Proble
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile
 from costmodel.domain.workload import Workload
-from planner.decision.confidence import confidences
 from planner.environment.interrupts import interruptible
 from planner.environment.processes import started
 from planner.environment.settings import DEFAULT_HARDWARE
@@ -25,7 +24,7 @@ from planner.search.plugins import AUTO, load_sharder
 from planner.search.search import Search, several, sharders_for
 from planner.sweeping.kept import FILE, kept_points, sweep_text_file
 from planner.sweeping.sweep_points import Sweep, SweepPoint
-from planner.verbs.planning import WITHOUT_CHOICE, plan
+from planner.verbs.planning import plan
 from planner.verbs.topologies import make_topology
 
 _ENDED = "a process that planned a point was ended from outside, perhaps for want of memory"
@@ -268,22 +267,12 @@ def _planned_point(task: _PointTask, interrupted: Callable[[], bool]) -> SweepPo
         )
     except PlannerError as error:
         return replace(task.point, reason=str(error))
-    planned = _with_confidence(replace(planned, hardware_name=task.point.hardware))
+    planned = replace(planned, hardware_name=task.point.hardware)
     name = None
     if task.directory is not None and not interrupted():
         name = _plan_name(task.point)
         planned.save(task.directory / name)
     return _with_plan(task.point, planned, name)
-
-
-def _with_confidence(planned: Planned) -> Planned:
-    """Return a plan with its expected step added if the limit left no time for it."""
-    report = planned.report
-    if report.confidence is not None:
-        return planned
-    (confidence,) = confidences(planned.workload, planned.topology, (planned.plan,))
-    notes = tuple(note for note in report.notes if note != WITHOUT_CHOICE)
-    return replace(planned, report=replace(report, confidence=confidence, notes=notes))
 
 
 def _plan_name(point: SweepPoint) -> str:
@@ -296,7 +285,7 @@ def _with_plan(point: SweepPoint, planned: Planned, name: str | None) -> SweepPo
     report = planned.report
     return replace(
         point,
-        step_time=report.expected,
+        step_time=report.step_time,
         interval=report.interval,
         gap=report.gap,
         peak_memory_bytes=report.peak_memory_bytes,

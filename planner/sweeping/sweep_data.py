@@ -19,7 +19,7 @@ from planner.show.columns import (
 from planner.show.format import memory, significant
 from planner.sweeping.sweep_points import Sweep, SweepPoint, by_note
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MARK = "*"
 """Marks points on the front."""
 
@@ -42,7 +42,7 @@ def point_columns(sweep: Sweep) -> list[Column[SweepPoint]]:
                page="Samples per GPU"),
         json_column("gradient_accumulation_steps"),
         json_column("global_batch_size"),
-        Column("Step time", lambda p: p.step_time, TIME, key="expected_step_time_s",
+        Column("Step time", lambda p: p.step_time, TIME, key="step_time_s",
                none="no plan"),
         Column("90% interval", lambda p: p.interval, SPAN, priority=3),
         json_column("step_time_low_s", lambda p: p.interval and p.interval[0]),

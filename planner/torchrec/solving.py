@@ -13,7 +13,6 @@ from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan
 from costmodel.domain.validity import check_plan
 from costmodel.domain.workload import Workload
-from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import (
     check_memory,
     could_hold,
@@ -27,7 +26,7 @@ from planner.planned.notes import notes_on
 from planner.planned.report import Confidence
 from planner.search.running import run_sharders
 from planner.search.search import Attempt, Search, sharders_for
-from planner.show.format import count
+from planner.show.format import count, duration, span
 from planner.torchrec.error_types import INPUT_VALIDATION, with_hints
 from planner.torchrec.model_reading import ModelTables
 from planner.torchrec.other_tables import OtherTables, merged
@@ -56,8 +55,8 @@ class Solution:
     topology: Topology
     locations: Mapping[str, TableLocation]
     plan: ShardingPlan
-    step_time: Seconds
-    """Predicted step."""
+    confidence: Confidence
+    """The expected step, how sure it is, and the causes of error."""
     other_time: Seconds
     """TorchRec's estimate in seconds for the tables that the cost model does not know; not in
     ``step_time``."""
@@ -70,13 +69,13 @@ class Solution:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Warnings about the predicted step, as a report has them."""
+        """Warnings about the step, as a report has them."""
         return tuple(notes_on(self.workload, self.topology))
 
     @property
-    def confidence(self) -> Confidence:
-        """How sure the predicted step is: its interval, and the causes of error."""
-        return confidences(self.workload, self.topology, (self.plan,))[0]
+    def step_time(self) -> Seconds:
+        """The expected step, in seconds, without ``other_time``."""
+        return self.confidence.step_time
 
     @property
     def summary(self) -> str:
@@ -84,8 +83,9 @@ class Solution:
         other = f", and {self.other_time / MS:.3f} ms for other tables" if self.other_time else ""
         tables, ranks = len(self.workload.tables), self.topology.world_size
         return (
-            f"{count(tables, 'table')} on {count(ranks, 'rank')}: predicted step "
-            f"{self.step_time / MS:.3f} ms{other} ({self.sharder})"
+            f"{count(tables, 'table')} on {count(ranks, 'rank')}: step time "
+            f"{duration(self.step_time)} ({span(self.confidence.interval)}, 90%){other} "
+            f"({self.sharder})"
         )
 
 
@@ -147,7 +147,7 @@ def planned_around(
         told = request.dense is not None or request.training.optimizer is not None
         judged = None if request.replicate else as_judged(workload, told=told)
         attempt = find_plan(case, sharder, search, judged, reserve)
-        plan, step_time = attempt.found, attempt.step_time
+        plan = attempt.found
         chosen = to_torchrec(
             plan,
             model.locations,
@@ -157,7 +157,7 @@ def planned_around(
         )
         made, found = merged(let_prefetch(chosen, request.pipeline), made), attempt.sharder
     if given.plan:
-        plan, step_time = timed(made, model.locations, workload, topology)
+        plan = in_our_terms(made, model.locations, workload, topology)
         check_room(plan, workload, topology, reserve)
     return PlanOutcome(
         plan=made,
@@ -166,7 +166,7 @@ def planned_around(
             topology=topology,
             locations=model.locations,
             plan=plan,
-            step_time=step_time,
+            confidence=confidences(workload, topology, (plan,))[0],
             other_time=others.time,
             sharder=found,
             torchrec_plan=made,
@@ -238,13 +238,13 @@ def check_room(
         raise TorchRecError(message, PlannerErrorType.INSUFFICIENT_STORAGE) from error
 
 
-def timed(
+def in_our_terms(
     plan: TorchRecPlan,
     locations: Mapping[str, TableLocation],
     workload: Workload,
     topology: Topology,
-) -> tuple[ShardingPlan, Seconds]:
-    """Return a plan in our terms, and its predicted step.
+) -> ShardingPlan:
+    """Return a plan in our terms.
 
     Raises
     ------
@@ -253,16 +253,17 @@ def timed(
 
     """
     try:
-        ours = from_torchrec(plan, locations, workload, topology)
-        return ours, Objective(workload, topology).step_time(ours)
+        return from_torchrec(plan, locations, workload, topology)
     except PlannerError as error:
         raise TorchRecError(str(error), INPUT_VALIDATION) from error
 
 
 def retimed(solution: Solution, plan: TorchRecPlan) -> Solution:
     """Return the solution with another plan of its tables, timed."""
-    ours, step_time = timed(plan, solution.locations, solution.workload, solution.topology)
-    return replace(solution, plan=ours, step_time=step_time, torchrec_plan=plan)
+    workload, topology = solution.workload, solution.topology
+    ours = in_our_terms(plan, solution.locations, workload, topology)
+    (confidence,) = confidences(workload, topology, (ours,))
+    return replace(solution, plan=ours, confidence=confidence, torchrec_plan=plan)
 
 
 def find_plan(

@@ -37,8 +37,14 @@ class Outcome:
 
     @property
     def predicted(self) -> Seconds:
-        """The predicted step time."""
+        """The step that is compared: of a plan that is validated, the expected one."""
         return self.prediction.step_time
+
+    @property
+    def is_within(self) -> bool | None:
+        """Whether the measured step lies in the interval; None: the prediction has none."""
+        interval = self.prediction.interval
+        return None if interval is None else interval[0] <= self.measured <= interval[1]
 
     @property
     def quiet(self) -> tuple[int, ...]:

@@ -49,6 +49,9 @@ class StepPrediction:
     """A predicted step."""
 
     step_time: Seconds
+    """By the models; of a plan that is validated, the expected step."""
+    interval: tuple[Seconds, Seconds] | None = None
+    """Seconds between which the step lies with 90% probability; None: not known."""
     busy: tuple[Seconds, ...] = ()
     """Processor time by rank, without waits; empty unless steps are synchronous."""
     phases: tuple[Mapping[Phase, Seconds], ...] = ()

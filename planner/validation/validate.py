@@ -1,13 +1,14 @@
 """Validation: predict plans, train under them, compare."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from costmodel.domain.hardware import Device, HardwareProfile
 from costmodel.step.operation_timeline import plan_timeline
 from costmodel.step.simulator import simulate
 from planner.calibration.records import Record
+from planner.decision.confidence import confidences
 from planner.environment.extras import require_torchrec
 from planner.files.plans import PlanFile, topology_of
 from planner.validation.checks import check_machine, check_same_job, check_workload
@@ -128,8 +129,13 @@ def compared(
 
 
 def predicted(file: PlanFile, profile: HardwareProfile, slowdown: float = 1.0) -> StepPrediction:
-    """Return a plan's simulated step, on a machine slower by a factor."""
-    timeline = plan_timeline(file.workload, topology_of(file, profile), file.plan)
+    """Return a plan's expected step with its interval, on a machine slower by a factor."""
+    topology = topology_of(file, profile)
+    timeline = plan_timeline(file.workload, topology, file.plan)
+    (confidence,) = confidences(file.workload, topology, (file.plan,))
+    longer, modelled = confidence.step_time / timeline.step_time, timeline.step_time
     if slowdown != 1.0:
         timeline = simulate(slowed(timeline.graph, slowdown))
-    return StepPrediction.of(timeline, synchronous=profile.device is Device.CPU)
+    low, high = (each * timeline.step_time / modelled for each in confidence.interval)
+    made = StepPrediction.of(timeline, synchronous=profile.device is Device.CPU)
+    return replace(made, step_time=longer * made.step_time, interval=(low, high))

@@ -9,6 +9,7 @@ from costmodel.base.units import Seconds
 from planner.show.columns import (
     ERROR,
     SHARE,
+    SPAN,
     Column,
     Keys,
     Quantity,
@@ -129,9 +130,13 @@ def outcome_columns(largest: Seconds = 0.0) -> list[Column[Outcome]]:
     others = Quantity(lambda shares: SHARE(max(shares, default=0.0)))
     return [
         Column("Plan", lambda each: each.name, key="name"),
-        Column("Predicted", lambda each: each.predicted, time, key="predicted_s"),
+        Column("Step time", lambda each: each.predicted, time, key="step_time_s"),
+        Column("90% interval", lambda each: each.prediction.interval, SPAN,
+               key="step_time_interval_s", priority=1),
         Column("Measured", lambda each: each.measured, time, key="measured_s"),
         Column("±", lambda each: each.noise, time, key="noise_s", priority=1),
+        Column("Within", lambda each: each.is_within, lambda within: "yes" if within else "no",
+               key="within_interval"),
         Column("Error", lambda each: each.error, ERROR, key="error"),
         Column("CPU per rank", lambda each: each.cpu, by_rank, key="cpu_s", priority=3),
         Column("CPU predicted", lambda each: each.prediction.busy, by_rank, key="predicted_cpu_s",

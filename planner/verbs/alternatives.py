@@ -21,7 +21,7 @@ from sharders.problem.sharding_problem import ShardingProblem
 if TYPE_CHECKING:
     from planner.planned.planned import Planned
 
-ELSEWHERE = "elsewhere"
+ELSEWHERE = "on other ranks"
 MOST_PLACES = 8
 """Number of other ranks tried for a table's present option, those with least lookup time first.
 With one alone, that might have no lookups of its kernel and be the worst."""
@@ -34,10 +34,10 @@ most lookups come first."""
 class Alternatives:
     """What the step would be with one table sharded otherwise."""
 
-    step_times: Mapping[str, Seconds]
-    """Predicted step by the name of a way, the shortest first; infinite where it does not fit in
-    memory. A name is a sharding type; for the present type, it is the kernel, number of blocks or
-    cache that differs, or ``elsewhere``."""
+    ratios: Mapping[str, float]
+    """The step over the plan's own, both by the models, by the name of a way, the shortest first;
+    infinite where it does not fit in memory. A name is a sharding type; for the present type, it is
+    the kernel, number of blocks or cache that differs, or ``ELSEWHERE``."""
     fixed: bool
     """Whether the user gave the table's ranks."""
     nearest: TableSharding | None = None
@@ -49,7 +49,7 @@ def alternatives(planned: "Planned") -> Mapping[str, Alternatives]:
     workload, topology = planned.workload, planned.topology
     problem = ShardingProblem.of(workload, topology)
     editor = PlanEditor(problem)
-    editor.start(planned.plan)
+    now = editor.start(planned.plan)
     lookups = editor.rank_times().tolist()
     order = sorted(range(topology.world_size), key=lambda rank: (lookups[rank], rank))
     left = MOST_WAYS_INTERPRETED if interpreted_modules() else MOST_WAYS
@@ -61,14 +61,14 @@ def alternatives(planned: "Planned") -> Mapping[str, Alternatives]:
         if left < 0:
             break
         table = workload.tables[index]
-        found[table.name] = _timed_ways(editor, index, ways)
+        found[table.name] = _timed_ways(editor, index, ways, now)
     return found
 
 
-def best_change(others: Alternatives, step_time: Seconds) -> float | None:
+def best_change(others: Alternatives) -> float | None:
     """Return the share by which the step is longer in the best other way; None: there is none."""
-    shortest = min(others.step_times.values(), default=inf)
-    return shortest / step_time - 1 if shortest < inf else None
+    shortest = min(others.ratios.values(), default=inf)
+    return shortest - 1 if shortest < inf else None
 
 
 def _ways(editor: PlanEditor, index: int, order: Sequence[int]) -> Iterator[PlacedOption]:
@@ -94,8 +94,10 @@ def _way_name(option: TableOption, present: TableOption) -> str:
     return f"{kind} with another cache"
 
 
-def _timed_ways(editor: PlanEditor, index: int, ways: Sequence[PlacedOption]) -> Alternatives:
-    """Return the alternatives of one table, with each way's step timed."""
+def _timed_ways(
+    editor: PlanEditor, index: int, ways: Sequence[PlacedOption], now: Seconds
+) -> Alternatives:
+    """Return the alternatives of one table, each way's step over the present one, ``now``."""
     table, present = editor.tables[index], editor.choices[index].option
     moves: list[Move] = [{index: way} for way in ways]
     shortest: dict[str, Seconds] = {}
@@ -107,7 +109,9 @@ def _timed_ways(editor: PlanEditor, index: int, ways: Sequence[PlacedOption]) ->
         if seconds < least and way.option.sharding_type is not present.sharding_type:
             nearest, least = way, seconds
     found = Alternatives(
-        step_times=dict(sorted(shortest.items(), key=lambda item: item[1])),
+        ratios={
+            name: seconds / now for name, seconds in sorted(shortest.items(), key=lambda i: i[1])
+        },
         fixed=bool(table.ranks),
     )
     if nearest is None:

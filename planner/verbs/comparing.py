@@ -56,14 +56,12 @@ def compare(
     compared = (
         task.planned(
             found[number],
-            replace(
-                task.report(
-                    found[number],
-                    (found[number],),
-                    requested=found[number].sharder,
-                    seed=search.seed,
-                ),
-                confidence=confidence,
+            task.report(
+                found[number],
+                (found[number],),
+                confidence,
+                requested=found[number].sharder,
+                seed=search.seed,
             ),
         )
         for number, confidence in order

@@ -8,6 +8,7 @@ from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, TableSharding
 from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
+from costmodel.uncertainty.step_samples import sample_steps
 from planner.decision.confidence import probability_faster
 from planner.planned.planned import Planned
 from planner.planned.report import Report
@@ -24,8 +25,8 @@ class TableChange:
     """None: the old workload does not have the table."""
     new: TableSharding | None
     step_time_change: Seconds | None = None
-    """Seconds that the change adds to the predicted step after all changes listed before it, so
-    that all of them add up; None: unknown."""
+    """Seconds that the change adds to the step after all changes listed before it, so that all of
+    them add up; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class PlanDiff:
 
     def __repr__(self) -> str:
         return (
-            f"<PlanDiff: {duration(self.old.expected)} to {duration(self.new.expected)} a step, "
+            f"<PlanDiff: {duration(self.old.step_time)} to {duration(self.new.step_time)} a step, "
             f"{count(len(self.changes), 'table')} changed, {self.num_unchanged:,} not>"
         )
 
@@ -64,7 +65,7 @@ class PlanDiff:
 
     @property
     def other_change(self) -> Seconds:
-        """Seconds of the predicted step's change that no table's change explains.
+        """Seconds of the step's change that no table's change explains.
 
         They come from another workload, machine or ranks, and from tables whose own part is
         unknown.
@@ -74,8 +75,8 @@ class PlanDiff:
 
     @property
     def speedup(self) -> float:
-        """The old plan's expected step over the new one's."""
-        return self.old.expected / self.new.expected
+        """The old plan's step over the new one's."""
+        return self.old.step_time / self.new.step_time
 
     @property
     def throughput_ratio(self) -> float:
@@ -154,10 +155,10 @@ def _effects(
             alone.append((objective.step_time(with_table(plan, now)), was.table, was, now))
         else:
             told.append(TableChange(table=was.table, old=was, new=now))
-    effects, step_time = [], objective.step_time(plan)
+    effects, step_time, loads = [], old.report.step_time, objective.loads
     for _, name, was, now in sorted(alone, key=lambda each: each[:2]):
         plan, before = with_table(plan, now), step_time
-        step_time = objective.step_time(plan)
+        step_time = sample_steps(old.workload, old.topology, (plan,), loads=loads).mean()
         effects.append(
             TableChange(table=name, old=was, new=now, step_time_change=step_time - before)
         )

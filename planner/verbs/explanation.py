@@ -17,15 +17,15 @@ from costmodel.kernels.embedding import embedding_estimate
 from costmodel.step.graph import Node, NodeKind, Stage
 from costmodel.step.operation_timeline import plan_timeline
 from costmodel.step.timeline import PathSegment, Timeline
+from planner.decision.judging import explained_rival
 from planner.decision.narrow import with_wider_blocks
 from planner.planned.planned import Planned
 from planner.planned.report import Report
-from planner.planned.verdict import Turn
+from planner.planned.verdict import Rival
 from planner.search.search import Search
 from planner.verbs.alternatives import Alternatives, alternatives
 from planner.verbs.diff import with_table
 from planner.verbs.loading import load_plan
-from planner.verbs.rivals import turn_of
 from planner.verbs.what_if import (
     Change,
     Remedy,
@@ -68,9 +68,9 @@ class TableExplanation:
     effect: str = ""
     """The stage of the critical path that changes most with the table's nearest other type; only of
     the first ``MOST_TOLD`` tables."""
-    wider_step_time: Seconds | None = None
-    """Step with half as many, twice as wide blocks of columns; None: the blocks are not narrow, or
-    it is not one of the first tables."""
+    wider_ratio: float | None = None
+    """The step with half as many, twice as wide blocks of columns over the plan's own, both by the
+    models; None: the blocks are not narrow, or it is not one of the first tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +85,8 @@ class Explanation:
     remedies: tuple[Remedy, ...] = ()
     unplanned: tuple[tuple[str, str], ...] = ()
     """(change, reason) of changes for which no plan was found."""
-    turn: Turn | None = None
-    """The assumption that decides between the plan and its rivals; None: none could."""
+    rival: Rival | None = None
+    """What the plan is weighed against, as when it was chosen; None: no simpler plan fits."""
 
 
 def explain(
@@ -111,11 +111,10 @@ def explain(
     loaded = planned if isinstance(planned, Planned) else load_plan(planned)
     changes = changes_of(loaded, what_ifs)
     own = replace(search or Search(time_limit=TIME_LIMIT), **options)
-    turn = turn_of(loaded, own)
     refused: list[tuple[str, str]] = []
     each = remedies(loaded, changes, own, lambda text, error: refused.append((text, str(error))))
     found = sorted(each, key=lambda remedy: -remedy.samples_per_second)
-    return replace(explained(loaded), remedies=tuple(found), unplanned=tuple(refused), turn=turn)
+    return replace(explained(loaded), remedies=tuple(found), unplanned=tuple(refused))
 
 
 def changes_of(planned: Planned, what_ifs: Sequence[str]) -> tuple[Change, ...]:
@@ -132,6 +131,7 @@ def explained(planned: Planned) -> Explanation:
         last_rank=_last_rank(timeline),
         path=path_rows(timeline),
         choices=_explained_tables(planned, timeline),
+        rival=explained_rival(planned.workload, planned.topology, planned.plan),
     )
 
 
@@ -179,7 +179,7 @@ def _explained_tables(planned: Planned, timeline: Timeline) -> tuple[TableExplan
     alone = {table.name: _lookup_time(planned, table) for table in planned.workload.tables}
     chosen = sorted(planned.plan.tables, key=lambda sharding: -alone[sharding.table])
     objective, total = Objective(planned.workload, planned.topology), sum(alone.values())
-    others = alternatives(planned)
+    others, now = alternatives(planned), planned.report.modelled.seconds
     found = []
     for number, sharding in enumerate(chosen):
         other, is_told = others.get(sharding.table), number < MOST_TOLD
@@ -196,7 +196,7 @@ def _explained_tables(planned: Planned, timeline: Timeline) -> tuple[TableExplan
                 lookup_share=alone[sharding.table] / total if total else 0.0,
                 others=other,
                 effect="" if nearest is None else _effect_of(planned, timeline, nearest),
-                wider_step_time=None if wider is None else objective.step_time(wider),
+                wider_ratio=None if wider is None else objective.step_time(wider) / now,
             )
         )
     return tuple(found)

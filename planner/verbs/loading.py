@@ -62,9 +62,9 @@ def judge(file: "PlanFile") -> Planned:
     check_memory(file.workload, topology, file.plan)
     timeline = _simulated(file.workload, topology, file.plan)
     (confidence,) = confidences(file.workload, topology, (file.plan,))
-    report = make_report(file.workload, topology, file.plan, timeline)
+    report = make_report(file.workload, topology, file.plan, timeline, confidence)
     notes = (*note_on_nodes(topology), *note_on_change(file.step_time, report.step_time))
-    report = replace(report, confidence=confidence, notes=(*report.notes, *notes))
+    report = replace(report, notes=(*report.notes, *notes))
     if file.sharder is not None:
         found = SearchReport(
             sharder=file.sharder,

@@ -67,9 +67,6 @@ class Remedy:
     """Number of tables sharded otherwise than now; None: the ranks differ."""
     is_cut: bool = False
     """Whether the search ran out of time: with more it may find a shorter step."""
-    is_scaled: bool = False
-    """Whether there was no time for samples of errors: the step is then the predicted one, times
-    the present plan's ratio of expected to predicted step."""
     notes: tuple[str, ...] = ()
     """Warnings that hold with the change, and not for the present plan."""
 
@@ -156,17 +153,14 @@ def remedy_of(planned: Planned, change: Change, search: Search) -> Remedy:
     same_ranks = new.plan.world_size == planned.plan.world_size
     before = {sharding.table: sharding for sharding in planned.plan.tables}
     changed = sum(before[each.table] != each for each in new.plan.tables)
-    is_scaled = new.report.confidence is None and planned.report.confidence is not None
     notes = notes_on(change.workload, change.topology)
-    longer = planned.report.expected / planned.report.step_time if is_scaled else 1.0
     return Remedy(
         change=change.text,
-        step_time=new.report.expected * longer,
-        samples_per_second=new.report.samples_per_second / longer,
+        step_time=new.report.step_time,
+        samples_per_second=new.report.samples_per_second,
         effect=effect(planned.report.breakdown, new.report.breakdown),
         num_changed=changed if same_ranks else None,
         is_cut=new.report.search is not None and new.report.search.end == SearchEnd.LIMIT,
-        is_scaled=is_scaled,
         notes=tuple(note for note in notes if note not in planned.report.notes),
     )
 
@@ -290,7 +284,9 @@ def remedies(
             return
         left = began + search.time_limit - search.clock()
         own = replace(search, time_limit=max(0.1, left / (len(changes) - number)), began=None)
-        search.watch(f"what if: {change.text}", Progress(evaluated=0, best=planned.report.expected))
+        search.watch(
+            f"what if: {change.text}", Progress(evaluated=0, best=planned.report.step_time)
+        )
         try:
             yield remedy_of(planned, change, own)
         except PlannerError as error:
@@ -308,8 +304,8 @@ def unsearched(planned: Planned, changes: Iterable[Change]) -> Iterator[Remedy]:
         samples = workload.samples_per_step * topology.world_size
         yield Remedy(
             change=change.text,
-            step_time=confidence.expected,
-            samples_per_second=samples / confidence.expected,
+            step_time=confidence.step_time,
+            samples_per_second=samples / confidence.step_time,
             effect="",
             num_changed=0,
         )

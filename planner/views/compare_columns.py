@@ -70,9 +70,7 @@ def together(reports: Sequence[Report]) -> list[SharderRow]:
         SharderRow(
             sharders=sharder_names(group),
             report=group[0],
-            probability_fastest=sum(
-                each.confidence.probability_fastest for each in group if each.confidence
-            ),
+            probability_fastest=sum(each.confidence.probability_fastest for each in group),
         )
         for group in groups.values()
     ]
@@ -85,10 +83,9 @@ def sharder_names(reports: Sequence[Report]) -> list[str]:
 
 
 def sharder_columns(found: Sequence[SharderRow]) -> list[Column[SharderRow]]:
-    """Return the columns of a table of sharders; odds are shown if all plans have them."""
+    """Return the columns of a table of sharders."""
     reports = [each.report for each in found if each.report]
-    best = reports[0].expected
-    sure = all(report.confidence for report in reports)
+    best = reports[0].step_time
 
     def of(value: Callable[[Report], Any]) -> Callable[[SharderRow], Any]:
         return lambda each: None if each.report is None else value(each.report)
@@ -101,15 +98,15 @@ def sharder_columns(found: Sequence[SharderRow]) -> list[Column[SharderRow]]:
         held = report.fullest.memory.tables if report else 0.0
         return FULL if report and held > MOST_MEMORY * report.usable_bytes else ""
 
-    versus = of(lambda report: None if report is reports[0] else report.expected / best)
+    versus = of(lambda report: None if report is reports[0] else report.step_time / best)
     return [
         Column("Sharder", lambda each: each.names),
-        Column("Step time", of(lambda report: report.expected), TIME, none="no plan"),
+        Column("Step time", of(lambda report: report.step_time), TIME, none="no plan"),
         Column("vs best", versus, CHANGE, page="", priority=1),
-        Column("90% interval", of(lambda report: report.interval), SPAN, in_text=sure, priority=2),
+        Column("90% interval", of(lambda report: report.interval), SPAN, priority=2),
         Column("Samples/s", of(lambda report: report.samples_per_second), RATE, in_text=False),
         Column("P(fastest)", lambda each: each.probability_fastest, Quantity(odds), page="",
-               in_text=sure and len(reports) > 1, priority=1),
+               in_text=len(reports) > 1, priority=1),
         Column("Types", of(_types), page="", priority=3),
         Column("Imbalance", of(lambda report: report.imbalance), Quantity("{:.2f}".format),
                page="", priority=5),

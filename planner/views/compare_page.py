@@ -62,14 +62,14 @@ def diff_page(diff: "PlanDiff", names: tuple[str, str]) -> str:
         Panel(
             title="Tables that are elsewhere",
             note=f"{diff.num_unchanged:,} are where they were. Tables are changed from the top "
-            "down, so that what they add sums up to the change of the predicted step"
+            "down, so that what they add sums up to the change of the step"
             f"; {others_text(diff)}: {signed_duration(diff.other_change)}.",
             table=changed if diff.changes else "",
         ),
     ]
     facts = [
-        (names[0], duration(diff.old.expected)),
-        (names[1], duration(diff.new.expected)),
+        (names[0], duration(diff.old.step_time)),
+        (names[1], duration(diff.new.step_time)),
         ("ratio", f"{diff.speedup:.2f}×"),
         ("throughput", throughput_change(diff)),
     ]

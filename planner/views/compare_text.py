@@ -67,9 +67,9 @@ def _proofs(reports: Sequence[Report]) -> Iterator[str]:
 
 
 def _beaten(reports: Sequence[Report]) -> str:
-    """Return how likely the first plan is faster than the next ones; empty: unknown."""
-    chances = [report.confidence.probability_beaten for report in reports if report.confidence]
-    if len(chances) < len(reports) or len(reports) == 1:
+    """Return how likely the first plan is faster than the next ones; empty: there is one."""
+    chances = [report.confidence.probability_beaten for report in reports]
+    if len(reports) == 1:
         return ""
     first, *names = sharder_names(reports)
     rivals = list(zip(names, chances[1:], strict=True))[:_MOST_RIVALS]
@@ -84,12 +84,12 @@ def diff_text(diff: PlanDiff, width: int) -> Iterator[Text]:
         yield from rows_text(change_columns(diff), diff.changes, width=width)
     total = diff.new.step_time - diff.old.step_time
     if diff.changes or total:
-        yield Text(f"  predicted step {signed_duration(total)}: {_sum_text(diff)}")
+        yield Text(f"  step {signed_duration(total)}: {_sum_text(diff)}")
     added = sum(each.old is None for each in diff.changes)
     removed = sum(each.new is None for each in diff.changes)
     changed = len(diff.changes) - added - removed
     tally = f"{added} added, {changed} changed, {removed} removed, {diff.num_unchanged} unchanged."
-    steps = f"{duration(diff.old.expected)} → {duration(diff.new.expected)}{_verdict(diff)}"
+    steps = f"{duration(diff.old.step_time)} → {duration(diff.new.step_time)}{_verdict(diff)}"
     if abs(diff.throughput_ratio / diff.speedup - 1) <= _ROUNDING:  # as many samples a step
         yield Text(f"  {tally}    {steps}")
     else:
@@ -99,7 +99,7 @@ def diff_text(diff: PlanDiff, width: int) -> Iterator[Text]:
 
 
 def _sum_text(diff: PlanDiff) -> str:
-    """Return which parts add up to the change of the predicted step."""
+    """Return which parts add up to the change of the step."""
     if abs(diff.other_change) <= _ROUNDING * diff.old.step_time:
         return "the sum of these, made one after the other"
     told = [each.step_time_change for each in diff.changes if each.step_time_change is not None]

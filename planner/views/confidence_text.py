@@ -6,7 +6,7 @@ from rich.text import Text
 
 from costmodel.uncertainty.error_model import Cause
 from planner.planned.report import Report
-from planner.show.format import duration, percent, span
+from planner.show.format import percent
 from planner.show.layout import wrapped
 
 _MOST_CAUSES = 4
@@ -35,14 +35,8 @@ CAUSE_NAMES: Mapping[Cause, str] = {
 
 
 def confidence_text(report: Report, width: int) -> Iterator[Text]:
-    """Yield a step's interval and causes of error; nothing where errors are unknown."""
+    """Yield what a step's variance comes from."""
     confidence = report.confidence
-    if confidence is None:
-        return
     shares = [(cause, share) for cause, share in confidence.causes.items() if share >= _WORTH]
     named = [f"{CAUSE_NAMES[Cause(c)]} {percent(share)}" for c, share in shares[:_MOST_CAUSES]]
-    line = (
-        f"{percent(confidence.level)} interval {span(confidence.interval)}, mean "
-        f"{duration(confidence.expected)}. Its variance: {', '.join(named) or 'single kernels'}"
-    )
-    yield from wrapped(line, width)
+    yield from wrapped(f"Its variance: {', '.join(named) or 'single kernels'}", width)

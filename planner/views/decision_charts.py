@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 _HEIGHT, _NARROW, _BAR = 220, 300, 22
 _THIS_PLAN = "this plan"
-_PREDICTED = field("ms", "ms of the step, as predicted", scale={"zero": False})
+_MODELLED = field("ms", "ms of the step by the models, without errors", scale={"zero": False})
+_RATIO = field("step", "step, beside this plan's as assumed", scale={"zero": False})
 _RED = "#e15759"
 _FACTORS = {"type": "log", "domain": [FACTORS[0], FACTORS[-1]]}
 _TICKS = {"values": [0.25, 0.5, 1, 2, 4]}
@@ -28,20 +29,22 @@ def search_spec(report: "Report") -> Spec:
     search = report.search
     if search is None or not search.history:
         return {}
-    rows = [timed(each.step_time, s=each.time, sharder=each.sharder) for each in search.history]
+    rows = [
+        timed(each.modelled.seconds, s=each.time, sharder=each.sharder) for each in search.history
+    ]
     curve = layer(
         {"type": "line", "interpolate": "step-after", "point": True},
         x=field("s", "seconds from when the command began"),
-        y=_PREDICTED,
+        y=_MODELLED,
         tooltip=[
-            *tooltip(text="step time", sharder="found by"),
+            *tooltip(text="step by the models", sharder="found by"),
             field("s", "after seconds", format=".2f"),
         ],
     )
     if not search.bound:
         return spec(rows, height=_HEIGHT, layer=[curve])
     said = {"type": "text", "align": "left", "dy": -6, "x": 4, "color": _RED}
-    values = [{"ms": search.bound / MS, "text": f"bound {duration(search.bound)}"}]
+    values = [{"ms": search.bound.seconds / MS, "text": f"bound {duration(search.bound.seconds)}"}]
     bound = {
         "data": {"values": values},
         "encoding": {"y": field("ms", "")},
@@ -56,10 +59,17 @@ def search_spec(report: "Report") -> Spec:
 def sensitivity_spec(planned: "Planned") -> Spec:
     """Return a chart of the step as assumptions vary, beside that of a rival plan.
 
-    The rival is the one that decides (``verdict.turn``), or else the baseline's plan.
+    The rival is that of the verdict, or else the baseline's plan.
     """
+    now = planned.report.modelled.seconds
     rows = [
-        timed(seconds, assumption=assumption, factor=factor, plan=name)
+        {
+            "assumption": assumption,
+            "factor": factor,
+            "plan": name,
+            "step": seconds / now,
+            "text": change(seconds / now),
+        }
         for name, plan in _compared(planned)
         for step in [PlanStep.of(planned.workload, planned.topology, plan)]
         for assumption, causes in ASSUMPTIONS.items()
@@ -68,7 +78,7 @@ def sensitivity_spec(planned: "Planned") -> Spec:
     lines = layer(
         "line",
         x=field("factor", "takes so many times as long", scale=_FACTORS, axis=_TICKS),
-        y=_PREDICTED,
+        y=_RATIO,
         color=field("plan", "", "nominal", sort=None),
         tooltip=[
             *tooltip(plan="plan"),
@@ -89,9 +99,9 @@ def sensitivity_spec(planned: "Planned") -> Spec:
 def _compared(planned: "Planned") -> "list[tuple[str, ShardingPlan]]":
     """Return this plan and the one to show beside it, by title: the rival, or the baseline's."""
     report, plans = planned.report, [(_THIS_PLAN, planned.plan)]
-    turn = report.verdict.turn if report.verdict else None
-    if turn is not None and turn.rival_plan is not None:
-        plans.append((turn.rival, turn.rival_plan))
+    rival = report.verdict.rival if report.verdict else None
+    if rival is not None and rival.plan != planned.plan:
+        plans.append((rival.types, rival.plan))
     elif report.baseline is not None and report.baseline.plan not in {None, planned.plan}:
         plans.append((f"the plan of {report.baseline.sharder}", report.baseline.plan))
     return plans

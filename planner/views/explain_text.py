@@ -17,14 +17,12 @@ from planner.verbs.what_if import Remedy
 from planner.views.confidence_text import confidence_text
 from planner.views.plan_columns import alternatives_text, kind_text, path_columns
 from planner.views.report_text import notes_text
-from planner.views.verdict_text import turn_sentence
+from planner.views.verdict_text import rival_sentences
 
 _MOST_ROWS = 24
 _MOST_WAYS = 2
 _CUT = "≤ "
 """Marks a step whose search ran out of time."""
-_SCALED = "~"
-"""Marks an expected step that is scaled from the predicted one."""
 _SAME = 5e-4
 """Steps that differ by less than this share are written alike."""
 _WORTH = 0.005
@@ -35,15 +33,16 @@ def explained_text(explanation: Explanation, width: int) -> Iterator[Text]:
     """Yield an explanation without its remedies, which take longer to find."""
     report = explanation.report
     yield from notes_text(report.notes, width)
-    predicted = f"{duration(report.step_time)} as predicted"
-    if report.confidence is not None:
-        expected, interval = duration(report.expected), span(report.confidence.interval)
-        yield Text(f"{expected} expected per step ({interval}, 90%).")
-    yield Text(f"{predicted}; rank {explanation.last_rank} is the last to finish. Critical path:")
+    yield Text(f"{duration(report.step_time)} per step ({span(report.interval)}, 90%).")
+    yield Text(
+        f"{duration(report.modelled.seconds)} by the models, without their errors; rank "
+        f"{explanation.last_rank} is the last to finish. Critical path:"
+    )
     yield from _path_text(explanation, width)
-    if explanation.report.confidence is not None:
-        yield Text("  How sure this is", style="bold")
-        yield from confidence_text(explanation.report, width)
+    yield Text("  How sure this is", style="bold")
+    yield from confidence_text(explanation.report, width)
+    for sentence in () if explanation.rival is None else rival_sentences(explanation.rival):
+        yield from wrapped(sentence, width)
     yield Text("  Why these choices", style="bold")
     yield from _choices_text(explanation, width)
 
@@ -53,14 +52,11 @@ def remedies_text(explanation: Explanation, width: int) -> Iterator[Text]:
 
     A remedy whose search ran out of time before it helped is not known to be useless.
     """
-    if explanation.turn is not None:
-        yield Text("  What the choice rests on", style="bold")
-        yield from wrapped(turn_sentence(explanation.turn), width, indent=4)
     table = partial(rows_text, _remedy_columns(explanation.report), width=width, indent=4, gap=2)
     helpful = _helpful(explanation)
     others = [each for each in explanation.remedies if each not in helpful]
     useless, unknown = ([each for each in others if each.is_cut is cut] for cut in (False, True))
-    yield Text("  What would help (expected; searched again from this plan)", style="bold")
+    yield Text("  What would help (searched again from this plan)", style="bold")
     yield from table(helpful)
     if not helpful:
         yield Text(f"    nothing {'so far' if unknown else 'that was tried'}")
@@ -76,12 +72,6 @@ def remedies_text(explanation: Explanation, width: int) -> Iterator[Text]:
     yield from notes_text(notes, width, indent=4)
     if any(each.is_cut for each in explanation.remedies):
         yield Text(f"    {_CUT} cut short by `--time-limit`: more time may find a shorter step")
-    if any(each.is_scaled for each in explanation.remedies):
-        legend = (
-            f"{_SCALED} no time was left for the models' errors: the predicted step, and as "
-            "much more as this plan's expected one is"
-        )
-        yield from wrapped(legend, width, indent=4)
 
 
 def _path_text(explanation: Explanation, width: int) -> Iterator[Text]:
@@ -94,7 +84,7 @@ def _path_text(explanation: Explanation, width: int) -> Iterator[Text]:
     yield from rows_text(path_columns(end), rows, width=width)
     left = len(explanation.path) - len(rows)
     if left:
-        rest = explanation.report.step_time - sum(row.seconds for row in rows)
+        rest = explanation.report.modelled.seconds - sum(row.seconds for row in rows)
         yield Text(f"  and {left} shorter ones, {duration(rest)} in all")
 
 
@@ -121,20 +111,19 @@ def _sharding_text(choice: TableExplanation) -> str:
 
 def _why(choice: TableExplanation, report: Report) -> str:
     """Return a table's size and lookups, and the step if it alone were sharded otherwise."""
-    step_time = report.step_time
     about = f"{memory(choice.weight_bytes)}, {percent(choice.lookup_share)} of the lookups"
     if choice.others is None:
         return about
     if choice.others.fixed:
-        return f"{about}; {alternatives_text(choice.others, step_time)}"
-    ways = dict(islice(choice.others.step_times.items(), _MOST_WAYS))
-    if ways and all(abs(seconds / step_time - 1) < _SAME for seconds in ways.values()):
+        return f"{about}; {alternatives_text(choice.others)}"
+    ways = dict(islice(choice.others.ratios.items(), _MOST_WAYS))
+    if ways and all(abs(ratio - 1) < _SAME for ratio in ways.values()):
         return f"{about}; {' or '.join(ways)} is as good{_spare(choice, report)}"
-    nearest = replace(choice.others, step_times=ways)
-    others = alternatives_text(nearest, step_time, choice.effect)
+    nearest = replace(choice.others, ratios=ways)
+    others = alternatives_text(nearest, choice.effect)
     narrow = ""
-    if choice.wider_step_time is not None:
-        narrow = f"; blocks twice as wide {change(choice.wider_step_time / step_time)}"
+    if choice.wider_ratio is not None:
+        narrow = f"; blocks twice as wide {change(choice.wider_ratio)}"
     return f"{about}; otherwise {others}{narrow}"
 
 
@@ -155,12 +144,9 @@ def _helpful(explanation: Explanation) -> list[Remedy]:
 
 
 def _cut_marked(remedies: Sequence[Remedy]) -> list[str]:
-    """Return the expected steps as text, marked where time was short for search or samples."""
+    """Return the steps as text, marked where time was short for the search."""
     times = durations(each.step_time for each in remedies)
-    marks = [
-        f"{_SCALED if each.is_scaled else ''}{_CUT if each.is_cut else ''}" for each in remedies
-    ]
-    return list(map(add, marks, times))
+    return list(map(add, (_CUT if each.is_cut else "" for each in remedies), times))
 
 
 def _remedy_columns(before: Report) -> list[Column[Remedy]]:
@@ -168,7 +154,7 @@ def _remedy_columns(before: Report) -> list[Column[Remedy]]:
     return [
         Column("", lambda each: each.change),
         Column("", lambda each: each, Quantity(str, _cut_marked)),
-        Column("", lambda each: each.step_time / before.expected, CHANGE, priority=1),
+        Column("", lambda each: each.step_time / before.step_time, CHANGE, priority=1),
         Column("", lambda each: f"{rate(each.samples_per_second)} samples/s", NUMBER, priority=2),
         Column("", lambda each: f"{each.samples_per_second / now:.2f}×", NUMBER, priority=4),
         Column("", lambda each: each.effect, priority=3),

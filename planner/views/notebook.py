@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from costmodel.step.timeline import Timeline
 from planner.files.plans import table_data
 from planner.pages.charts import Chart, chart
 from planner.pages.frames import dataframe
@@ -24,7 +25,7 @@ def plan_line(planned: Planned) -> str:
     report = planned.report
     return (
         f"<Planned {report.workload or 'workload'}: {count(report.num_tables, 'table')} on "
-        f"{report.world_size:,} × {report.hardware}, {duration(report.expected)} a step, "
+        f"{report.world_size:,} × {report.hardware}, {duration(report.step_time)} a step, "
         f"{rate(report.samples_per_second)} samples/s>"
     )
 
@@ -60,19 +61,24 @@ def breakdown_chart(planned: Planned) -> Chart:
 
 def ranks_chart(planned: Planned) -> Chart:
     """Return a chart of the busy time of three streams of every rank."""
-    return chart(ranks_spec(simulate(planned)))
+    return chart(ranks_spec(_stretched(planned)))
 
 
 def timeline_chart(planned: Planned, ranks: Sequence[int]) -> Chart:
     """Return a chart of the timeline of some ranks; none given: the busiest and the idlest."""
-    return chart(plan_timeline_spec(simulate(planned), ranks or None))
+    return chart(plan_timeline_spec(_stretched(planned), ranks or None))
+
+
+def _stretched(planned: Planned) -> Timeline:
+    """Return a plan's timeline, stretched to the expected step as all of its charts are."""
+    return simulate(planned).stretched(planned.report.step_time)
 
 
 def comparison_line(plans: Comparison) -> str:
     """Return the sharders compared, each with its plan's step time, in one line."""
     names = sharder_names([each.report for each in plans])
     both = zip(names, plans, strict=True)
-    steps = ", ".join(f"{name} {duration(each.report.expected)}" for name, each in both)
+    steps = ", ".join(f"{name} {duration(each.report.step_time)}" for name, each in both)
     return f"<Comparison of {count(len(plans), 'sharder')}: {steps}>"
 
 

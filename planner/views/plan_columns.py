@@ -80,10 +80,10 @@ def table_columns(
     report: Report, others: Mapping[str, Alternatives] | None = None
 ) -> list[Column[tuple[EmbeddingTable, TableSharding]]]:
     """Return the columns of embedding tables: size, sharding, and the step of other ways."""
-    step, told = report.step_time, others or {}
+    told = others or {}
 
     def best(name: str) -> float | None:
-        return best_change(told[name], step) if name in told else None
+        return best_change(told[name]) if name in told else None
 
     return [
         Column("Table", lambda each: each[0].name),
@@ -96,7 +96,7 @@ def table_columns(
         Column("Blocks", lambda each: len(each[1].shards), _AMOUNT),
         Column("Ranks", lambda each: rank_list(each[1].ranks, report.world_size)),
         Column("Otherwise", lambda each: told.get(each[0].name),
-               lambda ways: alternatives_text(ways, step), prose=True,
+               alternatives_text, prose=True,
                page="" if others is None else None,
                sorted_by=lambda each: best(each[0].name)),
     ]  # fmt: skip
@@ -130,19 +130,19 @@ def rank_list(ranks: Sequence[int], world_size: int) -> str:
     return ", ".join(parts)
 
 
-def alternatives_text(others: Alternatives, step_time: Seconds, effect: str = "") -> str:
+def alternatives_text(others: Alternatives, effect: str = "") -> str:
     """Return the change of the step in each other way, the least first; names where none fits.
 
     ``effect`` is the stage that the nearest way of another type changes most.
     """
     if others.fixed:
         return "on your `ranks`"
-    if not others.step_times:
+    if not others.ratios:
         return "no other way is allowed"
     nearest = others.nearest and others.nearest.sharding_type.value
     return ", ".join(
-        _way_text(name, seconds / step_time, effect if name == nearest else "")
-        for name, seconds in others.step_times.items()
+        _way_text(name, ratio, effect if name == nearest else "")
+        for name, ratio in others.ratios.items()
     )
 
 

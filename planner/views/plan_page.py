@@ -19,6 +19,7 @@ from planner.views.plan_charts import (
     ranks_spec,
 )
 from planner.views.plan_columns import path_columns, plan_rows, table_columns
+from planner.views.report_text import gain_text
 from planner.views.verdict_text import choice_sentences
 
 if TYPE_CHECKING:
@@ -52,11 +53,12 @@ def warning_panels(notes: Sequence[str]) -> Iterator[Panel]:
 
 def _step_panels(planned: "Planned", timeline: Timeline) -> Iterator[Panel]:
     report = planned.report
-    ranks = report.world_size
+    ranks, stretched = report.world_size, timeline.stretched(report.step_time)
     some = f" {MOST_RANKS} of {ranks} ranks: the busiest and the idlest." if ranks > 8 else ""
     yield Panel(
         title="Where the step goes",
-        note="The critical path by stage; the line is the 90% interval of the step.",
+        note="The critical path by stage; the line is the 90% interval of the step. Times "
+        "here are the models', stretched to the expected step.",
         chart=breakdown_spec([report], ["step"]),
     )
     yield Panel(
@@ -64,13 +66,13 @@ def _step_panels(planned: "Planned", timeline: Timeline) -> Iterator[Panel]:
         note="Time on the streams of every rank: of each process group, of compute, of the "
         "host. They run side by side, so they do not add up; what is missing to the step is idle. "
         "Waiting is for slower ranks.",
-        chart=ranks_spec(timeline),
+        chart=ranks_spec(stretched),
     )
     yield Panel(
         title="Timeline of a step",
         note="The wheel zooms, a drag moves, a double click shows all. What is outlined is on "
         f"the critical path; the tooltip says what work waited for.{some}",
-        chart=plan_timeline_spec(timeline),
+        chart=plan_timeline_spec(stretched),
     )
     yield Panel(
         title="Memory",
@@ -84,7 +86,7 @@ def _decision_panels(planned: "Planned", explanation: "Explanation | None") -> I
     report = planned.report
     yield Panel(
         title="Tables",
-        note="Otherwise: the predicted step if this table alone were sharded so, or lay elsewhere.",
+        note="Otherwise: how the step changes, by the models, if this table alone were sharded so.",
         table=rows_html(table_columns(report, _others(planned, explanation)), plan_rows(planned)),
     )
     if explanation is not None:
@@ -94,14 +96,14 @@ def _decision_panels(planned: "Planned", explanation: "Explanation | None") -> I
     if report.search is not None and report.search.history:
         yield Panel(
             title="The search",
-            note="Every gain of 0.1% or more; no plan is predicted to be faster than the bound. "
-            "The choice afterwards is by the expected step.",
+            note="Every gain of 0.1% or more, by the models without their errors: above the bound "
+            "that no plan undercuts. The choice afterwards is by the expected step.",
             chart=search_spec(report),
         )
     yield Panel(
         title="How the choice depends on what is assumed",
         note="The step if host operations, lookups or collectives took so many times as long as "
-        "assumed; where lines cross, another plan becomes the faster one.",
+        "assumed, beside this plan's as assumed; where lines cross, another plan becomes faster.",
         lines=choice_sentences(report),
         chart=sensitivity_spec(planned),
     )
@@ -113,7 +115,7 @@ def _decision_panels(planned: "Planned", explanation: "Explanation | None") -> I
     if remedies:
         yield Panel(
             title="What if",
-            note=f"Expected samples a second, {again}. The line is this plan.",
+            note=f"Samples a second, {again}. The line is this plan.",
             chart=what_if_spec(remedies, report),
         )
 
@@ -127,17 +129,16 @@ def _others(planned: "Planned", explanation: "Explanation | None") -> "Mapping[s
 
 def headline(report: Report) -> list[tuple[str, str]]:
     """Return the first figures of the page, as (name, value)."""
-    facts = [("step time", duration(report.expected))]
-    if report.confidence is not None:
-        facts.append(("90% interval", span(report.confidence.interval)))
-    facts.append(("samples/s", rate(report.samples_per_second)))
-    if report.confidence is not None:
-        facts.append(("predicted", duration(report.step_time)))
+    facts = [
+        ("step time", duration(report.step_time)),
+        ("90% interval", span(report.interval)),
+        ("samples/s", rate(report.samples_per_second)),
+    ]
     search, baseline = report.search, report.baseline
-    if search is not None and search.bound:
-        facts.append(("no plan undercuts", duration(search.bound)))
     if baseline is not None:
-        facts.append((baseline.sharder, f"{duration(baseline.quoted)}, {report.speedup:.2f}×"))
+        facts.append((baseline.sharder, f"{duration(baseline.step_time)}, {report.speedup:.2f}×"))
+    if report.gap is not None:
+        facts.append(("to gain at most", gain_text(report.gap)))
     fullest = report.fullest.memory.tables / report.usable_bytes
     facts += [
         ("tables", f"{report.num_tables:,}, {memory(report.weight_bytes)}"),

@@ -15,7 +15,7 @@ from planner.planned.report import (
     SearchPoint,
     SearchReport,
 )
-from planner.planned.verdict import PlanVerdict, Turn
+from planner.planned.verdict import PlanVerdict, Rival, Turn
 from planner.show.columns import Keys, plain, rows_data
 from planner.verbs.diff import PlanDiff
 from planner.verbs.explanation import Explanation, TableExplanation
@@ -25,49 +25,42 @@ from planner.views.plan_columns import path_columns, rank_columns
 from planner.views.verdict_text import choice_sentences
 from sharders.problem.sharding_problem import Proof
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Version of the output, raised when today's readers could misread it."""
 KEYS: Keys = {
-    Baseline: {"step_time": "step_time_s", "expected": "expected_step_time_s", "plan": ""},
+    Baseline: {"step_time": "step_time_s", "modelled": "modelled_step_time_s", "plan": ""},
     Confidence: {
         "interval": "interval_s",
-        "expected": "expected_step_time_s",
+        "step_time": "",
         "probability_beaten": "probability_beaten_by_first",
         "regret": "expected_regret_s",
         "causes": "variance_shares",
     },
     Extrapolation: {"time": "time_s", "critical": "critical_path_s"},
     PlanVerdict: {
-        "within_bound": "simplest_above_bound",
         "host_time": "host_critical_path_s",
-        "ahead": "ahead_of_runner_up",
         "free_batch": "free_local_batch_size",
         "narrow": "narrow_blocks",
     },
     Proof: {"value": "value_s", "bound": "bound_s"},
     Remedy: {
-        "step_time": "expected_step_time_s",
+        "step_time": "step_time_s",
         "samples_per_second": "samples_per_s",
         "num_changed": "tables_changed",
         "is_cut": "cut_short",
-        "is_scaled": "scaled",
     },
-    SearchPoint: {"time": "time_s", "step_time": "step_time_s"},
+    SearchPoint: {"time": "time_s", "modelled": "modelled_step_time_s"},
     SearchReport: {
         "requested": "requested_sharder",
         "time": "search_time_s",
-        "bound": "bound_s",
+        "bound": "modelled_bound_s",
         "is_bare": "",
         "proof": "",
         "first_plan": "first_plan_s",
         "end": "ended",
     },
-    Turn: {
-        "deviations": "standard_deviations",
-        "value": "host_operation_s",
-        "rival_ahead": "rival_predicted_ahead",
-        "rival_plan": "",
-    },
+    Rival: {"plan": ""},
+    Turn: {"value": "host_operation_s"},
 }
 """JSON keys, by class and field, where they differ from the field's name: the unit is in the
 key."""
@@ -104,25 +97,24 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
             {
                 **table_data(choice.sharding),
                 "lookup_share": choice.lookup_share,
-                "otherwise": _otherwise(choice),
+                "otherwise_step_ratios": _otherwise(choice),
                 "effect": choice.effect,
-                "wider_step_time_s": choice.wider_step_time,
+                "wider_step_ratio": choice.wider_ratio,
             }
             for choice in explanation.choices
         ],
-        "turn": plain(explanation.turn, KEYS),
+        "rival": plain(explanation.rival, KEYS),
         "remedies": plain(explanation.remedies, KEYS),
         "unplanned": dict(explanation.unplanned),
     }
 
 
 def _otherwise(choice: TableExplanation) -> dict[str, float | None] | None:
-    """Return the step in seconds by other way; None: it does not fit, or none was tried."""
+    """Return the step over the plan's by other way; None: it does not fit, or none was tried."""
     if choice.others is None:
         return None
     return {
-        name: seconds if isfinite(seconds) else None
-        for name, seconds in choice.others.step_times.items()
+        name: ratio if isfinite(ratio) else None for name, ratio in choice.others.ratios.items()
     }
 
 
@@ -173,9 +165,9 @@ def numbers_data(report: Report) -> dict[str, Any]:
 def step_data(report: Report) -> dict[str, Any]:
     """Return a step time as plain data, with its confidence and warnings."""
     return {
-        "expected_step_time_s": report.expected,
-        "step_time_interval_s": report.interval,
         "step_time_s": report.step_time,
+        "step_time_interval_s": report.interval,
+        "modelled_step_time_s": plain(report.modelled),
         "uncertainty": plain(report.confidence, KEYS),
         "notes": list(report.notes),
     }
@@ -183,7 +175,7 @@ def step_data(report: Report) -> dict[str, Any]:
 
 def _search_data(search: SearchReport | None) -> Mapping[str, Any]:
     if search is None:
-        return {"sharder": None, "seed": None, "bound_s": None}
+        return {"sharder": None, "seed": None, "modelled_bound_s": None}
     own = search.proof and {**plain(search.proof, KEYS), "gap": search.proof.gap}
     return {**plain(search, KEYS), **({"own_objective": own} if own else {})}
 
@@ -192,5 +184,6 @@ def _verdict_data(report: Report) -> Mapping[str, Any] | None:
     verdict = report.verdict
     if verdict is None:
         return None
-    said = {"sentences": choice_sentences(report), "hardly_matters": verdict.hardly_matters}
+    as_good = None if verdict.rival is None else verdict.rival.is_as_good
+    said = {"sentences": choice_sentences(report), "hardly_matters": as_good}
     return {**said, **plain(verdict, KEYS)}

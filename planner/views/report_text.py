@@ -25,7 +25,8 @@ from planner.show.layout import flow, rows_text, titled, wrapped
 from planner.views.plan_columns import MOST_MEMORY, kind_text, rank_columns, rank_list
 from planner.views.verdict_text import choice_sentences
 
-PREDICTED = "were the models exact; what follows is of this step"
+_GAIN = "at most, with any other plan: a lower bound by the models"
+_GAIN_BARE = "at most, were there no embedding work: the limit left no time for a closer bound"
 LEAST_BEYOND = 0.005
 """Smallest extrapolated share of the critical path that is reported."""
 MOST_RANKS = 16
@@ -34,7 +35,7 @@ _FEW_RANKS = 8
 _TABLE_LINES = 2
 """Lines of table names per sharding type."""
 _MOST_ITEMS = 40
-_BEYOND = "beyond"
+_BEYOND = "unmeasured"
 _BAR = 40
 
 _BASELINES = {
@@ -86,28 +87,22 @@ def _answer(report: Report, width: int) -> Iterator[Text]:
         yield from wrapped(sentence, width)
     if report.verdict is not None:
         yield Text()
-    rows = [("step time", duration(report.expected), _throughput(report))]
-    baseline, search, confidence = report.baseline, report.search, report.confidence
-    if confidence is not None:
-        rows.append(("predicted", duration(report.step_time), PREDICTED))
+    rows = [("step time", duration(report.step_time), _throughput(report))]
+    baseline, search = report.baseline, report.search
     if baseline is not None:
-        rows.append(("baseline", duration(baseline.quoted), _against_baseline(report)))
-    if search is not None and search.bound is not None and report.gap is not None:
-        gap = percent_fine(report.gap)
-        text = f"no plan is predicted to be faster; this one's prediction is within {gap}"
-        if search.is_bare:
-            text = "the step without embedding work: the limit left no time for a closer bound"
-        rows.append(("bound", duration(search.bound), text))
+        rows.append(("baseline", duration(baseline.step_time), _against_baseline(report)))
+    if search is not None and report.gap is not None:
+        rows.append(("to gain", gain_text(report.gap), _GAIN_BARE if search.is_bare else _GAIN))
     beyond = critical_share(report.extrapolated, report.step_time)
     if beyond >= LEAST_BEYOND:
         rows.append((_BEYOND, percent(beyond), beyond_text(report.extrapolated)))
     widest = max(len(value) for _, value, _ in rows)
     for index, (label, value, text) in enumerate(rows):
         style = "bold" if index == 0 else ASSUMED if label == _BEYOND else ""
-        room = width - widest - 15
+        room = width - widest - 16
         beside, below = (text, "") if len(text) <= room else ("", text)
         yield Text.assemble(
-            f"  {label:<9}  ", (f"{value:>{widest}}", style), f"  {beside}".rstrip()
+            f"  {label:<10}  ", (f"{value:>{widest}}", style), f"  {beside}".rstrip()
         )
         yield from wrapped(below, width, indent=4)
 
@@ -116,27 +111,25 @@ def beyond_text(found: Sequence[Extrapolation]) -> str:
     """Return which stages on the critical path lie outside what was measured, two by name."""
     stages = [STAGE_NAMES[each.stage] for each in found if each.critical > 0]
     more = [f"{len(stages) - 2} more"] if len(stages) > 2 else []
-    return f"of the step lies outside measurements: {', '.join(stages[:2] + more)}"
+    return f"of the step is in work outside what was measured: {', '.join(stages[:2] + more)}"
+
+
+def gain_text(gap: float) -> str:
+    """Return by what share a step above a bound could be shorter at most."""
+    return percent_fine(gap / (1 + gap))
 
 
 def _throughput(report: Report) -> str:
-    interval = ""
-    if report.confidence is not None:
-        interval = (
-            f"expected ({span(report.confidence.interval)}, {percent(report.confidence.level)})    "
-        )
-    return f"{interval}{rate(report.samples_per_second)} samples/s"
+    interval, level = span(report.interval), percent(report.confidence.level)
+    return f"({interval}, {level})    {rate(report.samples_per_second)} samples/s"
 
 
 def _against_baseline(report: Report) -> str:
     baseline = report.baseline
     if baseline is None:
         return ""
-    chance = baseline.probability_beaten
-    faster = "faster" if chance is None else f"faster, P {odds(chance)}"
+    faster = f"faster, P {odds(baseline.probability_beaten)}"
     verdict = f"this plan is {times_text(report.speedup or 1.0, faster, 'slower', 'as fast')}"
-    if baseline.expected is None and report.confidence is not None:
-        verdict = f"as predicted, {verdict}"
     name = _BASELINES.get(baseline.sharder, baseline.sharder)
     if baseline.reason is not None:
         name = f"{name}, {baseline.reason}"

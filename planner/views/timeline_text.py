@@ -1,15 +1,15 @@
 """The last step of a timeline as characters: one row per stream of every rank."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from rich.text import Text
 
 from costmodel.step.graph import NodeKind, Resource, Stage
 from costmodel.step.timeline import Timeline
-from planner.planned.extrapolation import Extrapolation, critical_share
-from planner.planned.report import STAGE_NAMES
-from planner.show.format import count, duration, percent
+from planner.planned.extrapolation import critical_share
+from planner.planned.report import STAGE_NAMES, Report
+from planner.show.format import count, duration, percent, span
 from planner.show.layout import flow
 from planner.views.report_text import LEAST_BEYOND, beyond_text
 
@@ -31,17 +31,19 @@ _BLOCKED = "."
 _MOST_RANKS = 8
 
 
-def timeline_text(
-    timeline: Timeline, width: int, extrapolated: Sequence[Extrapolation]
-) -> Iterator[Text]:
-    """Yield the rows of up to eight ranks, a legend, and what was extrapolated."""
+def timeline_text(timeline: Timeline, width: int, report: Report) -> Iterator[Text]:
+    """Yield the rows of up to eight ranks, a legend, and what was extrapolated.
+
+    The timeline is stretched to the report's step.
+    """
     begin, end = timeline.window
     ranks = min(timeline.graph.world_size, _MOST_RANKS)
     rows = _rows(timeline, ranks)
     label = max((len(resource) for _, resource in rows), default=0) + 12
     columns = max(20, width - label - 2)
     column = (end - begin) / columns
-    yield Text(f"{duration(end - begin)} per step; one column is {duration(column)}", style="bold")
+    step = f"{duration(report.step_time)} per step ({span(report.interval)}, 90%)"
+    yield Text(f"{step}; one column is {duration(column)}", style="bold")
     before = None
     for (rank, resource), nodes in rows.items():
         shown = f"rank {rank}" if rank != before else ""
@@ -55,9 +57,9 @@ def timeline_text(
     legend = [f"{_SYMBOLS[stage]} {STAGE_NAMES[stage]}" for stage in Stage if stage in used]
     for line in flow([*legend, f"{_BLOCKED} waiting"], width=width, indent=2, gap=3):
         yield Text(f"  {line}")
-    beyond = critical_share(extrapolated, timeline.step_time)
+    beyond = critical_share(report.extrapolated, report.step_time)
     if beyond >= LEAST_BEYOND:
-        yield Text(f"  {percent(beyond)} {beyond_text(extrapolated)}")
+        yield Text(f"  {percent(beyond)} {beyond_text(report.extrapolated)}")
 
 
 def _rows(timeline: Timeline, num_ranks: int) -> dict[tuple[int, str], list[int]]:

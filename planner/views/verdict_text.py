@@ -7,18 +7,22 @@ from costmodel.step.graph import Stage
 from costmodel.uncertainty.sensitivity import FACTORS
 from planner.decision.narrow import NARROW
 from planner.planned.report import Report, SearchReport
-from planner.planned.verdict import LIKELY, SAME_STEP, NarrowBlocks, PlanVerdict, Turn
+from planner.planned.verdict import SAME_STEP, NarrowBlocks, PlanVerdict, Rival, Turn
 from planner.search.search import SearchEnd
 from planner.show.format import count, duration, odds, percent_fine
 
 _HOST_DECIDES = 0.3
 """Smallest share of the critical path at which the host is said to decide."""
-_FASTER = 0.6
-"""Smallest probability at which a plan is said to be faster."""
 _MOST_OFF = float(FACTORS[-1])
 _LEAST_SHARE = 0.001
 """Shares are said with one decimal."""
 _NOUNS = {"lookups": "lookups", "collectives": "collectives"}
+_WAYS = {
+    "naive": "the plan of whole tables in turn",
+    "lookup_greedy": "the plan of whole tables by lookups",
+    "torchrec_port": "TorchRec's plan",
+}
+"""What plans are called by their sharders."""
 
 
 def choice_sentences(report: Report) -> list[str]:
@@ -32,16 +36,29 @@ def verdict_sentences(
     verdict: PlanVerdict, step_time: Seconds, search: SearchReport | None = None
 ) -> Iterator[str]:
     """Yield sentences on what a choice rests on, the most important first."""
-    yield _first(verdict, search) + _why(verdict, step_time) + "."
-    if verdict.turn is not None and not verdict.hardly_matters:
-        yield turn_sentence(verdict.turn)
-    elif verdict.num_rivals and not verdict.hardly_matters:
-        yield (
-            "No plan found of other sharding types wins were the host, lookups or collectives "
-            f"alone up to {_MOST_OFF:g}× faster or slower."
-        )
+    rival = verdict.rival
+    if rival is None:
+        yield f"Not searched enough to tell how sure this choice is{_ended(search)}."
+    else:
+        first, *others = rival_sentences(rival)
+        yield first.removesuffix(".") + _why(verdict, step_time) + "."
+        yield from others
     if verdict.narrow is not None:
         yield _narrow_sentence(verdict.narrow)
+
+
+def rival_sentences(rival: Rival) -> Iterator[str]:
+    """Yield how surely a rival loses, and what would turn it."""
+    way = f"{_WAYS.get(rival.sharder, f'the plan of {rival.sharder}')} ({rival.types})"
+    if rival.is_as_good:
+        share = percent_fine(max(_LEAST_SHARE, rival.longer))
+        yield f"Sharding hardly matters: {way} takes as long, within {share}."
+        return
+    longer, sure = percent_fine(rival.longer), odds(rival.probability_slower)
+    said = f"{way} takes {longer} longer as expected, and is slower with P {sure}."
+    yield said[0].upper() + said[1:]
+    if rival.turn is not None:
+        yield turn_sentence(rival.turn)
 
 
 def _narrow_sentence(narrow: NarrowBlocks) -> str:
@@ -58,31 +75,6 @@ def _narrow_sentence(narrow: NarrowBlocks) -> str:
     return f"{cut}the step is predicted to be {longer} longer with twice as wide ones."
 
 
-def _first(verdict: PlanVerdict, search: SearchReport | None) -> str:
-    """Return the first sentence: how many plans are as good, or how far the simplest one is."""
-    found = count(verdict.num_candidates, "plan")
-    if verdict.hardly_matters:
-        alone = verdict.num_candidates == 1
-        if verdict.within_bound is not None and (alone or verdict.within_bound <= verdict.spread):
-            share = percent_fine(max(_LEAST_SHARE, verdict.within_bound))
-            return f"The simplest plan is as fast as any can be, within {share} of the bound"
-        share = percent_fine(max(_LEAST_SHARE, verdict.spread))
-        return f"Sharding hardly matters: {found} within {share}"
-    if verdict.num_equal > 1:
-        return (
-            f"{verdict.num_equal} of {found} cannot be told apart; of these this one has the most "
-            "even load and the fewest shards"
-        )
-    if verdict.runner_up is None or verdict.probability_faster is None:
-        return "No other plan was weighed against this one" + _ended(search)
-    if verdict.probability_faster < _FASTER:
-        return (
-            f"Expected to be {percent_fine(max(0.0, verdict.ahead))} shorter than {_other(verdict)}"
-            f"; which is faster is open, P {odds(verdict.probability_faster)}"
-        )
-    return f"Faster than {_other(verdict)}, with P {odds(verdict.probability_faster)}"
-
-
 def _ended(search: SearchReport | None) -> str:
     """Return that a search ran out of time, if it did; else empty."""
     if search is None or search.end != SearchEnd.LIMIT:
@@ -90,16 +82,11 @@ def _ended(search: SearchReport | None) -> str:
     return f": the limit ended the search after {count(search.evaluated, 'plan')}"
 
 
-def _other(verdict: PlanVerdict) -> str:
-    """Return how sentences call the runner-up: its sharding types and sharder."""
-    return f"the runner-up ({verdict.runner_up_types}, of {verdict.runner_up})"
-
-
 def _why(verdict: PlanVerdict, step_time: Seconds) -> str:
-    """Return what to append to a sentence: the host's share, and batches that are nearly free."""
+    """Return what to append: the host's share, and batches that hardly take longer."""
     parts = [host_text(verdict.host_time, step_time)]
     if verdict.free_batch is not None:
-        parts.append(f"batches up to {verdict.free_batch:,} are nearly free")
+        parts.append(f"batches up to {verdict.free_batch:,} take at most 10% longer")
     return "".join(f"; {part}" for part in parts if part)
 
 
@@ -115,11 +102,11 @@ def tied_sentence(reports: Sequence[Report]) -> str:
 
     The best plan comes first in ``reports``.
     """
-    best = reports[0].expected
-    tied = [report for report in reports if report.expected <= best * (1 + SAME_STEP)]
+    best = reports[0].step_time
+    tied = [report for report in reports if report.step_time <= best * (1 + SAME_STEP)]
     if len(tied) < 2:
         return ""
-    share = percent_fine(max(_LEAST_SHARE, tied[-1].expected / best - 1))
+    share = percent_fine(max(_LEAST_SHARE, tied[-1].step_time / best - 1))
     said = f"{len(tied)} of {count(len(reports), 'sharder')} within {share}"
     if len(tied) == len(reports):
         said = f"Sharding hardly matters: {said}"
@@ -129,19 +116,9 @@ def tied_sentence(reports: Sequence[Report]) -> str:
 
 def turn_sentence(turn: Turn) -> str:
     """Return how far an assumption must be off to turn the choice, and how likely that is."""
-    then = f"for {turn.rival} to win"
-    if abs(turn.factor - 1.0) < SAME_STEP:
-        cause = _NOUNS.get(turn.assumption, "host operations")
-        return (
-            f"A plan of {turn.rival} takes as long: {cause} 1% off turn the choice, so calibrate."
-        )
-    if turn.rival_ahead:
-        then = f"for this plan to win against {turn.rival} without errors"
     if turn.value is not None:
         now, needed = duration(turn.value), duration(turn.factor * turn.value)
-        said = f"Host operations would have to take {needed} instead of {now} {then}"
+        said = f"host operations took {needed} instead of the assumed {now}"
     else:
-        noun = _NOUNS[turn.assumption].capitalize()
-        said = f"{noun} would have to take {turn.factor:.2f}× as long {then}"
-    unlikely = turn.deviations > LIKELY
-    return f"{said}: {'hardly likely' if unlikely else 'well possible, so calibrate'}."
+        said = f"{_NOUNS[turn.assumption]} took {turn.factor:.2f}× as long as assumed"
+    return f"It would win if {said}: P {odds(turn.probability)}."

@@ -72,7 +72,7 @@ def test_a_plan_is_what_it_says(
     report = planned.report
     assert report.search is not None
     assert report.search.bound is not None
-    assert 0 < report.search.bound <= report.step_time < float("inf")
+    assert 0 < report.search.bound.seconds <= report.modelled.seconds < float("inf")
     planned.save(tmp_path / "plan.json")
     again = planner.load_plan(tmp_path / "plan.json")
     assert again.plan == planned.plan

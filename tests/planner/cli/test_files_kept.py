@@ -78,8 +78,8 @@ def test_what_is_wrong_with_a_plan_names_its_file(run: Command) -> None:
     name = '"hardware": "' + load_plan_file("good.json").hardware + '"'
     assert said(name, '"hardware": "nonesuch"').startswith("error: bad.json: unknown hardware")
     assert said('"num_columns": 32', '"num_columns": 16').startswith("error: bad.json")
-    assert said('"schema_version": 1', '"schema_version": "1"').startswith(
-        'error: schema_version is "1", and this planner reads 1'
+    assert said('"schema_version": 2', '"schema_version": "2"').startswith(
+        'error: schema_version is "2", and this planner reads 1 and 2'
     )
     Path("bad.json").write_text(good.replace("5000000", "5000000000").replace("5_000_000", ""))
     done = run("simulate", "bad.json")

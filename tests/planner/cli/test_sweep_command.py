@@ -37,7 +37,7 @@ def test_json_names_the_cheapest_by_its_key(run: Callable) -> None:
     (cheapest,) = [p for p in data["points"] if p["key"] == data["cheapest"]["key"]]
     assert (cheapest["hardware"], cheapest["world_size"]) == ("a100-sxm-80gb", 2)
     for point in data["points"]:
-        rate = point["global_batch_size"] / point["expected_step_time_s"]
+        rate = point["global_batch_size"] / point["step_time_s"]
         assert point["samples_per_s"] == pytest.approx(rate)
 
 

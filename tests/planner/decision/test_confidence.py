@@ -34,5 +34,5 @@ def test_the_python_interface_has_it() -> None:
     sure = best.report.confidence
     assert sure is not None
     assert best.report.interval == sure.interval
-    assert sure.interval[0] < sure.expected < sure.interval[1]
+    assert sure.interval[0] < sure.step_time < sure.interval[1]
     assert sum(sure.causes.values()) < 1.2

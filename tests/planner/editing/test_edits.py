@@ -12,8 +12,8 @@ import pytest
 import planner
 from costmodel.base.errors import PlannerError
 from costmodel.domain.workload import Workload
-from costmodel.engine.objective import Objective
 from planner.cli.open_command import free_name
+from planner.decision.confidence import confidences
 from planner.editing.edit_server import ADDRESS, EditHandler, EditServer
 from planner.editing.edits import EDITED, EditSession
 from planner.examples import example_workload
@@ -69,13 +69,14 @@ def asked(server: EditServer, method: str, path: str, **headers: str) -> tuple[i
 JSON = {"Content_Type": "application/json"}
 
 
-def test_a_moved_table_is_timed_by_the_objective_of_searches(session: EditSession) -> None:
+def test_a_moved_table_has_the_step_that_a_report_says(session: EditSession) -> None:
     table = session.plan.tables[0]
     rank = (table.ranks[0] + 1) % 4
     session.move(table.table, 0, rank)
-    objective = Objective(session.planned.workload, session.planned.topology)
     assert session.plan.tables[0].ranks == (rank,)
-    assert session.step_time() == pytest.approx(objective.step_time(session.plan))
+    planned = session.planned
+    (sure,) = confidences(planned.workload, planned.topology, (session.plan,))
+    assert session.step_time() == sure.step_time
     assert session.state()["moves"] == 1
     assert session.state()["tables"][0]["blocks"] == [[rank]]
     session.move(table.table, 0, rank)  # where it is

@@ -126,11 +126,11 @@ def a_profile() -> Any:  # noqa: ANN401 - plain data
 def a_sweep() -> Any:  # noqa: ANN401 - plain data
     point = {
         "hardware": "h", "world_size": 2, "num_nodes": 1, "local_batch_size": 8,
-        "gradient_accumulation_steps": 1, "expected_step_time_s": 1.0, "step_time_low_s": 1.0,
+        "gradient_accumulation_steps": 1, "step_time_s": 1.0, "step_time_low_s": 1.0,
         "step_time_high_s": 1.0, "gap": 0.1, "peak_memory_bytes": 1.0, "usable_memory_bytes": 2.0,
         "sharder": None, "reason": None, "plan_file": "p", "key": "k",
     }  # fmt: skip
-    return {"schema_version": 1, "points": [point]}
+    return {"schema_version": 2, "points": [point]}
 
 
 FILES: dict[str, tuple[Callable[[], Any], Callable[[str], object]]] = {

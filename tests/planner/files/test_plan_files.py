@@ -69,9 +69,14 @@ def test_a_file_loads_as_it_was(tmp_path: Path) -> None:
     assert load_plan_file(tmp_path / "plan.json") == FILE
 
 
+def test_the_step_of_the_first_version_was_another_one() -> None:
+    assert parse_plan_file(changed(schema_version=2), "plan.json").step_time == 0.0057
+    assert parse_plan_file(changed(schema_version=1), "plan.json").step_time is None
+
+
 def test_keys_are_those_of_torchrec_and_the_report() -> None:
     data = dump_plan_file(FILE)
-    assert data["schema_version"] == 1
+    assert data["schema_version"] == 2
     assert data["step_time_s"] == 0.0057
     assert data["tables"][0] == {
         "name": "a",
@@ -236,7 +241,7 @@ def test_a_broken_workload_is_reported_where_it_stands() -> None:
         ("[1]", "a plan file must be a JSON object"),
         ("{}", "not a plan file: it has no `tables`"),
         ("{", "not JSON: expecting property name enclosed in double quotes"),
-        (changed(schema_version=9), "schema_version is 9, and this planner reads 1"),
+        (changed(schema_version=9), "schema_version is 9, and this planner reads 1 and 2"),
         (changed(local_world_size=3), "world_size 2 is not a multiple of local_world_size 3"),
         (changed(workload=[]), "a workload must be a mapping, got a list"),
         (changed(hardware=None), "`hardware` must be text, got nothing"),
@@ -247,7 +252,7 @@ def test_what_is_no_plan_file(text: str, message: str) -> None:
 
 
 def test_a_version_that_is_no_json_number_is_refused() -> None:
-    text = plan_text(dump_plan_file(FILE)).replace('"schema_version": 1', '"schema_version": NaN')
+    text = plan_text(dump_plan_file(FILE)).replace('"schema_version": 2', '"schema_version": NaN')
     (found,) = problems_of(text)
     assert found[0].startswith("schema_version is nan, and this planner reads")
 

@@ -6,6 +6,8 @@ from timelines import two_ranks
 from costmodel.base.units import MS, US
 from costmodel.step.graph import ExecutionGraph, Stage
 from costmodel.step.timeline import Timeline
+from planner import plan
+from planner.examples import example_workload
 from planner.planned.extrapolation import critical_share, extrapolations
 from planner.views.report_text import beyond_text
 from planner.views.timeline_text import timeline_text
@@ -43,15 +45,21 @@ def test_the_most_critical_comes_first() -> None:
 
 def test_two_stages_are_named_and_the_rest_counted() -> None:
     found = extrapolations(timeline("lookup", "output", "mlp"))
-    said = "of the step lies outside measurements: "
+    said = "of the step is in work outside what was measured: "
     assert beyond_text(found[1:]) == f"{said}lookup forward, all-to-all"
     assert beyond_text(found) == f"{said}dense forward, lookup forward, 1 more"
 
 
 def test_a_simulated_step_says_what_part_of_it_was_extrapolated() -> None:
+    made = plan(example_workload(2), gpus=2, sharder="naive", baseline="none").report
+
     def said(step: Timeline) -> list[str]:
-        lines = timeline_text(step, 100, extrapolations(step, host_assumed=True))
+        found = extrapolations(step, host_assumed=True)
+        sure = replace(made.confidence, step_time=step.step_time)
+        lines = timeline_text(step, 100, replace(made, confidence=sure, extrapolated=found))
         return [line.plain for line in lines if "outside" in line.plain]
 
-    assert said(timeline("output")) == ["  10% of the step lies outside measurements: all-to-all"]
+    assert said(timeline("output")) == [
+        "  10% of the step is in work outside what was measured: all-to-all"
+    ]
     assert said(timeline()) == []

@@ -102,12 +102,12 @@ def test_outputs_of_two_bytes_are_not_sent_by_a_codec_of_fp32(
 @pytest.mark.parametrize(
     ("before", "said"), [(None, 0), (1.005 * MS, 0), (2 * MS, 1), (0.5 * MS, 1)]
 )
-def test_a_plan_that_is_predicted_otherwise_than_when_it_was_made_is_spoken_of(
+def test_a_plan_that_is_timed_otherwise_than_when_it_was_made_is_spoken_of(
     before: float | None, said: int
 ) -> None:
     notes = list(note_on_change(before, 1 * MS))
     assert len(notes) == said
-    assert all("now predicted to take 1.00 ms" in note for note in notes)
+    assert all("now expected to take 1.00 ms" in note for note in notes)
 
 
 def test_a_list_of_one_batch_is_said_to_be_of_it() -> None:

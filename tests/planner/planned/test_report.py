@@ -11,6 +11,7 @@ from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.memory.rank_memory import fits, rank_rooms
 from costmodel.step.operation_timeline import plan_timeline
+from planner.decision.confidence import confidences
 from planner.planned.report import Report, make_report
 from planner.views.report_data import report_data
 
@@ -54,7 +55,8 @@ def check_memory(report: Report, workload: Workload, ranks: Topology) -> None:
 @given(cases())
 def test_every_time_of_a_rank_lies_in_the_step(case: Case) -> None:
     workload, ranks, plan = case
-    report = make_report(workload, ranks, plan, plan_timeline(workload, ranks, plan))
+    (sure,) = confidences(workload, ranks, (plan,), most=8)
+    report = make_report(workload, ranks, plan, plan_timeline(workload, ranks, plan), sure)
     check_step(report)
     if fits(workload, ranks, plan):
         check_memory(report, workload, ranks)
@@ -76,23 +78,23 @@ def test_what_a_search_reports_is_in_its_bounds(workload: Workload, ranks: Topol
     check_step(report)
     check_memory(report, workload, planned.topology)
     sure, search, verdict = report.confidence, report.search, report.verdict
-    assert sure is not None
     assert search is not None
     assert verdict is not None
     low, high = sure.interval
-    assert 0 < low <= sure.expected <= high
+    assert 0 < low <= sure.step_time <= high
     assert all(0 <= each <= 1 for each in (sure.probability_fastest, sure.probability_beaten))
     assert all(0 <= share <= 1 for share in sure.causes.values())
     assert sum(sure.causes.values()) <= SLACK
     assert search.bound is not None
-    assert 0 < search.bound <= report.step_time * SLACK
-    steps = [point.step_time for point in search.history]
+    assert 0 < search.bound.seconds <= report.modelled.seconds * SLACK
+    steps = [point.modelled.seconds for point in search.history]
     assert steps == sorted(steps, reverse=True)  # the plan chosen of those found may take longer
-    assert search.bound <= steps[-1] * SLACK
+    assert search.bound.seconds <= steps[-1] * SLACK
     assert verdict.host_time <= report.step_time * SLACK
-    assert 1 <= verdict.num_equal <= verdict.num_candidates
+    rival = verdict.rival
+    assert rival is None or 0 <= rival.probability_slower <= 1
     samples = workload.local_batch_size * workload.gradient_accumulation_steps * ranks.world_size
-    assert report.samples_per_second == pytest.approx(samples / sure.expected)
+    assert report.samples_per_second == pytest.approx(samples / sure.step_time)
 
 
 def test_ranks_without_a_table_wait_no_longer_than_the_step() -> None:

@@ -9,9 +9,8 @@ from needed import needs_torchrec
 from costmodel.base.errors import InfeasibleError, MissingDependencyError, UnknownNameError
 from planner import plan
 from planner.environment import extras as presence
-from planner.planned.report import Baseline
 from planner.search import baseline
-from planner.search.baseline import DEFAULT_BASELINE, NONE, check_baseline, find_baseline
+from planner.search.baseline import DEFAULT_BASELINE, NONE, check_baseline, cut_short, find_baseline
 from planner.search.plugins import TORCHREC
 from planner.search.running import run_sharders
 from planner.search.search import Attempt, Search
@@ -24,13 +23,13 @@ def judged(
     search: Search,
     searched: Sequence[str] = ("naive",),
     time_left: float = 10.0,
-) -> Baseline | str | None:
+) -> Attempt | str | None:
     attempts = run_sharders(searched, problem, Search())
     return find_baseline(name, problem, search, attempts, lambda: time_left)
 
 
-def found(told: Baseline | str | None) -> Baseline:
-    assert isinstance(told, Baseline)
+def found(told: Attempt | str | None) -> Attempt:
+    assert isinstance(told, Attempt)
     return told
 
 
@@ -42,14 +41,14 @@ def test_nothing_to_compare_with(problem: ShardingProblem) -> None:
 
 def test_a_sharder_runs_after_the_search(problem: ShardingProblem) -> None:
     told = found(judged(DEFAULT_BASELINE, problem, Search()))
-    assert (told.sharder, told.reason) == (DEFAULT_BASELINE, None)
+    assert (told.sharder, cut_short(told)) == (DEFAULT_BASELINE, None)
     (itself,) = run_sharders((DEFAULT_BASELINE,), problem, Search())
     assert (told.step_time, told.plan) == (itself.step_time, itself.plan)
 
 
 def test_the_default_ends_by_itself_where_plans_are_counted(problem: ShardingProblem) -> None:
     told = found(judged(DEFAULT_BASELINE, problem, Search(max_plans=1)))
-    assert told.reason is None
+    assert cut_short(told) is None
 
 
 def test_what_the_search_ran_is_not_run_again(
@@ -81,8 +80,9 @@ def test_one_that_was_stopped_says_so(
     (attempt,) = run_sharders(("naive",), problem, Search())
     cut = replace(attempt, status=SearchStatus.LIMIT, evaluated=1234)
     monkeypatch.setattr(baseline, "run_sharder", lambda *_: cut)
-    assert found(judged(DEFAULT_BASELINE, problem, Search())).reason == "stopped after 1,234 plans"
-    assert found(judged("beam", problem, Search())).reason is None  # it always is
+    assert found(judged(DEFAULT_BASELINE, problem, Search())) is cut
+    assert cut_short(replace(cut, sharder=DEFAULT_BASELINE)) == "stopped after 1,234 plans"
+    assert cut_short(replace(cut, sharder="beam")) is None  # it always is
 
 
 def test_an_unknown_name_is_refused_before_the_search() -> None:
@@ -105,5 +105,5 @@ def test_torchrec_itself_is_refused_where_it_is_not_installed(
 def test_torchrec_itself_has_the_same_plan(problem: ShardingProblem) -> None:
     search = Search(time_limit=600)
     theirs = found(judged(TORCHREC, problem, search))
-    assert (theirs.sharder, theirs.reason) == (TORCHREC, None)
+    assert (theirs.sharder, cut_short(theirs)) == (TORCHREC, None)
     assert theirs.plan == found(judged(DEFAULT_BASELINE, problem, search)).plan

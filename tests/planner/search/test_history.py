@@ -15,7 +15,7 @@ def test_gains_that_count_are_noted_and_everything_is_told_on() -> None:
         now[0] += 1.0
         history.watch("annealing", Progress(evaluated=1, best=best))
     now[0] = 20.0
-    points = [(point.time, point.step_time) for point in history.ended()]
+    points = [(point.time, point.modelled.seconds) for point in history.ended()]
     assert points == [(3.0, 4.0), (5.0, 3.0), (12.0, 3.0)]
     assert told == [4.0, 3.9999, 3.0, 5.0]
 
@@ -26,7 +26,7 @@ def test_a_search_that_told_nothing_has_no_history() -> None:
 
 def test_a_plan_has_its_search(planned_history: list[dict[str, float]]) -> None:
     times = [point["time_s"] for point in planned_history]
-    steps = [point["step_time_s"] for point in planned_history]
+    steps = [point["modelled_step_time_s"] for point in planned_history]
     assert times == sorted(times)
     assert steps == sorted(steps, reverse=True)
 

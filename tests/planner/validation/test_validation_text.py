@@ -17,7 +17,10 @@ def plan(name: str, predicted: float, measured: float, foreign: float = 0.0) -> 
     return Outcome(
         name=name,
         prediction=StepPrediction(
-            step_time=predicted * MS, busy=(predicted * MS, 1 * MS), phases=(phases, phases)
+            step_time=predicted * MS,
+            interval=(0.93 * predicted * MS, 1.07 * predicted * MS),
+            busy=(predicted * MS, 1 * MS),
+            phases=(phases, phases),
         ),
         rounds=tuple((measured + shift) * MS for shift in (-0.2, 0.0, 0.2)),
         foreign=(foreign,) * 3,
@@ -44,9 +47,9 @@ def text(*outcomes: Outcome) -> list[str]:
 REPORT = """\
 2 plans · 2 × cpu · 3 rounds of 4 steps · mine
 
-  Plan   Predicted   Measured         ±    Error        CPU per rank       CPU predicted   Others
-  good    22.00 ms   20.00 ms   0.10 ms   +10.0%   20.00 ms  1.00 ms   22.00 ms  1.00 ms       0%
-  bad     38.00 ms   40.00 ms   0.10 ms    -5.0%   40.00 ms  1.00 ms   38.00 ms  1.00 ms       0%
+  Plan   Step time       90% interval   Measured         ±   Within    Error   Others
+  good    22.00 ms   20.46 - 23.54 ms   20.00 ms   0.10 ms   no       +10.0%       0%
+  bad     38.00 ms   35.34 - 40.66 ms   40.00 ms   0.10 ms   yes       -5.0%       0%
 
   error      8% (geometric mean); of processor time 4%
   rank       Kendall's tau 1.00 over 1 pair; 1.00 over the 1 that noise can tell apart

@@ -82,20 +82,19 @@ def test_a_notebook_shows_the_headline_and_every_table(planned: planner.Planned)
     assert all(f"<b>{value}</b>" in shown for name, value in headline(planned.report))
 
 
-def test_pages_quote_the_expected_step_and_call_the_other_predicted() -> None:
+def test_pages_have_one_step() -> None:
     plan = planner.plan(example_workload(4), gpus=2, sharder="naive", max_plans=10)
     report = plan.report
-    assert report.confidence is not None
     assert report.baseline is not None
-    assert report.baseline.expected is not None
-    assert report.expected > report.step_time
+    assert report.step_time > report.modelled.seconds
     facts = dict(headline(report))
-    assert facts["step time"] == duration(report.confidence.expected)
-    assert facts["predicted"] == duration(report.step_time)
-    assert facts[report.baseline.sharder].startswith(duration(report.baseline.expected))
+    assert facts["step time"] == duration(report.confidence.step_time)
+    assert facts[report.baseline.sharder].startswith(duration(report.baseline.step_time))
     found = each_found([report], {})
     times = next(each for each in sharder_columns(found) if each.title == "Step time")
-    assert times.texts(found) == [duration(report.confidence.expected)]
+    assert times.texts(found) == [facts["step time"]]
+    (panel,) = breakdown_spec([report], ["step"])["layer"][1]["data"]["values"]
+    assert (panel["low"] * MS, panel["high"] * MS) == pytest.approx(report.interval)
 
 
 def test_a_notebook_keeps_few_of_many_tables() -> None:
@@ -114,7 +113,7 @@ def test_the_critical_path_on_the_chart_sums_to_the_step(planned: planner.Planne
 def test_streams_of_a_rank_work_no_longer_than_the_step(
     planned: planner.Planned, timeline: planner.Timeline
 ) -> None:
-    rows = ranks_spec(timeline)["data"]["values"]
+    rows = ranks_spec(timeline.stretched(planned.report.step_time))["data"]["values"]
     total: dict[tuple[int, str], float] = defaultdict(float)
     for row in rows:
         total[row["rank"], row["stream"]] += row["ms"]
@@ -129,7 +128,7 @@ def test_streams_of_a_rank_work_no_longer_than_the_step(
 def test_the_timeline_lies_in_the_step_and_outlines_the_critical_path(
     planned: planner.Planned, timeline: planner.Timeline
 ) -> None:
-    rows = plan_timeline_spec(timeline)["data"]["values"]
+    rows = plan_timeline_spec(timeline.stretched(planned.report.step_time))["data"]["values"]
     step = planned.report.step_time / MS
     assert all(-1e-4 <= row["start"] <= row["end"] <= step + 1e-4 for row in rows)
     critical = sum(row["end"] - row["start"] for row in rows if row.get("critical"))

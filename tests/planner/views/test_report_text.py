@@ -10,6 +10,7 @@ from costmodel.base.units import GIB, MS
 from costmodel.domain.plan import ComputeKernel, Shard, ShardingType, TableSharding
 from costmodel.memory.rank_memory import RankMemory
 from costmodel.step.graph import Stage
+from planner.planned.modelled import Modelled
 from planner.planned.report import (
     Baseline,
     Confidence,
@@ -26,7 +27,7 @@ from planner.views.timeline_text import timeline_text
 CONFIDENCE = Confidence(
     level=0.9,
     interval=(0.9 * MS, 1.1 * MS),
-    expected=1.02 * MS,
+    step_time=1.0 * MS,
     optimism=0.015,
     num_candidates=9,
     probability_fastest=0.6,
@@ -53,8 +54,21 @@ def sharding(name: str, kind: ShardingType, *ranks: int) -> TableSharding:
     return TableSharding(table=name, sharding_type=kind, compute_kernel=kernel, shards=shards)
 
 
-def made(num_tables: int = 1) -> Report:
-    timeline = two_ranks()
+def against(
+    sharder: str, step_time: float, beaten: float = 0.93, reason: str | None = None
+) -> Baseline:
+    return Baseline(
+        sharder=sharder,
+        step_time=step_time,
+        modelled=Modelled(step_time),
+        probability_beaten=beaten,
+        reason=reason,
+    )
+
+
+def made(num_tables: int = 1, confidence: Confidence = CONFIDENCE) -> Report:
+    modelled = two_ranks()
+    timeline = modelled.stretched(confidence.step_time)
     memory = (RankMemory(weights=30 * GIB, dense_model=2 * GIB), RankMemory(weights=60 * GIB))
     return Report(
         workload="model",
@@ -65,7 +79,8 @@ def made(num_tables: int = 1) -> Report:
         hardware_assumed=True,
         world_size=2,
         local_world_size=2,
-        step_time=timeline.step_time,
+        modelled=Modelled(modelled.step_time),
+        confidence=confidence,
         breakdown=timeline.breakdown(),
         ranks=rank_reports(timeline, memory),
         usable_bytes=60 * GIB,
@@ -92,15 +107,15 @@ def made(num_tables: int = 1) -> Report:
             evaluated=7,
             time=0.1,
         ),
-        baseline=Baseline(sharder="torchrec_port", step_time=1.3 * MS),
+        baseline=against("torchrec_port", 1.3 * MS),
     )
 
 
 REPORT = """\
 3 tables, 90.0 GiB of weights · local batch 16,384 · 2 × h100-sxm (assumed; set --hardware)
 
-  step time  1.00 ms  32.8 M samples/s
-  baseline   1.30 ms  TorchRec's planner (1.9.2), ported; this plan is 1.30× faster
+  step time   1.00 ms  (0.90 - 1.10 ms, 90%)    32.8 M samples/s
+  baseline    1.30 ms  TorchRec's planner (1.9.2), ported; this plan is 1.30× faster, P 93%
 
   Where the step goes (critical path)
     dense forward   0.50 ms  50%  ████████████████████
@@ -127,16 +142,13 @@ def test_the_whole_report() -> None:
     ("baseline", "text"),
     [
         (
-            Baseline(sharder="torchrec", step_time=2 * MS),
+            against("torchrec", 2 * MS),
             "TorchRec's own planner; this plan is 2.00×",
         ),
-        (Baseline(sharder="beam", step_time=MS), "beam; this plan is as fast"),
+        (against("beam", MS), "beam; this plan is as fast"),
+        (against("beam", 2 * MS), "beam; this plan is 2.00× faster, P 93%"),
         (
-            Baseline(sharder="beam", step_time=2 * MS, probability_beaten=0.93),
-            "beam; this plan is 2.00× faster, P 93%",
-        ),
-        (
-            Baseline(sharder="torchrec_port", step_time=0.5 * MS, reason="stopped after 9 plans"),
+            against("torchrec_port", 0.5 * MS, reason="stopped after 9 plans"),
             "TorchRec's planner (1.9.2), ported, stopped after 9 plans; this plan is 2.00× slower",
         ),
     ],
@@ -145,32 +157,25 @@ def test_a_baseline_is_called_what_it_is(baseline: Baseline, text: str) -> None:
     assert text in written(report_text(replace(made(), baseline=baseline), 100))
 
 
-def test_a_baseline_without_an_expected_step_is_compared_as_predicted() -> None:
-    report = replace(made(), baseline=Baseline(sharder="naive", step_time=1.3 * MS))
-    assert "naive; this plan is 1.30× faster" in written(report_text(report, 100))
-    sure = replace(report, confidence=CONFIDENCE)
-    assert "naive; as predicted, this plan is 1.30× faster" in written(report_text(sure, 100))
-
-
-def test_bound_is_printed_only_where_there_is_one() -> None:
+def test_what_is_left_to_gain_is_a_ratio_of_two_steps_by_the_models() -> None:
     report = made()
-    assert "bound" not in written(report_text(report, 100))
+    assert "to gain" not in written(report_text(report, 100))
     assert report.search is not None
-    bounded = replace(report, search=replace(report.search, bound=0.96 * MS))
-    text = written(report_text(bounded, 100))
-    assert "960 us  no plan is predicted to be faster; this one's prediction is within 4.2%" in text
-    bare = replace(report, search=replace(report.search, bound=0.1 * MS, is_bare=True))
+    search = replace(report.search, bound=Modelled(0.96 * MS))
+    longer = replace(report, confidence=replace(CONFIDENCE, step_time=1.3 * MS), search=search)
+    text = written(report_text(longer, 100))
+    assert "to gain        4.0%  at most, with any other plan" in text  # 1 - 0.96 / 1.00
+    bare = replace(report, search=replace(search, bound=Modelled(0.1 * MS), is_bare=True))
     text = written(report_text(bare, 100))
-    assert "100 us  the step without embedding work: the limit left no time" in text
-    assert "within" not in text.split("100 us")[1].splitlines()[0]
+    assert "to gain       90.0%\n    at most, were there no embedding work: the limit left" in text
 
 
-def test_interval_is_printed_only_where_there_is_one() -> None:
-    assert "90%)" not in written(report_text(made(), 100))
-    text = written(report_text(replace(made(), confidence=CONFIDENCE), 100))
-    assert "(0.90 - 1.10 ms, 90%)" in text
-    assert "step time  1.02 ms  expected (0.90 - 1.10 ms, 90%)" in text
-    assert "predicted  1.00 ms  were the models exact" in text
+def test_the_only_step_on_screen_is_the_expected_one() -> None:
+    longer = made(confidence=replace(CONFIDENCE, step_time=1.25 * MS))
+    text = written(report_text(longer, 100))
+    assert "step time   1.25 ms  (0.90 - 1.10 ms, 90%)    26.2 M samples/s" in text
+    assert "dense forward   0.62 ms  50%" in text  # 0.50 of 1.00 ms by the models
+    assert "1.00 ms" not in text
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])
@@ -210,7 +215,8 @@ def test_a_rank_that_is_nearly_full_has_its_sentence() -> None:
 
 def test_data_is_in_si_and_sums_up() -> None:
     data = report_data(made())
-    assert data["schema_version"] == 1
+    assert data["schema_version"] == 2
+    assert data["modelled_step_time_s"] == pytest.approx(1e-3)
     assert data["step_time_s"] == pytest.approx(1e-3)
     assert sum(data["breakdown"].values()) == pytest.approx(1e-3)
     assert data["peak_memory_bytes"] == 60 * GIB
@@ -229,7 +235,7 @@ def test_ranks_are_listed_ranged_or_all() -> None:
 
 
 TIMELINE = """\
-1.00 ms per step; one column is 50.0 us
+1.00 ms per step (0.90 - 1.10 ms, 90%); one column is 50.0 us
   rank 0   compute llllllll  dddddddddd
            world           aa
   rank 1   compute llll      dddddddddd
@@ -241,4 +247,4 @@ TIMELINE = """\
 
 
 def test_the_whole_timeline() -> None:
-    assert written(timeline_text(two_ranks(), 41, ())) == TIMELINE
+    assert written(timeline_text(two_ranks(), 41, made())) == TIMELINE

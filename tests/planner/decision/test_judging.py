@@ -1,0 +1,48 @@
+"""What a choice is weighed against, and what would turn it."""
+
+import pytest
+
+from costmodel.domain.workload import EmbeddingTable, Workload
+from planner import plan
+from planner.decision.choice import SIMPLE, simple_plan
+from planner.decision.judging import explained_rival
+from planner.examples import example_problem
+from sharders.problem.sharding_problem import ShardingProblem
+
+
+@pytest.fixture
+def problem() -> ShardingProblem:
+    tables = tuple(
+        EmbeddingTable(name=f"t{i}", num_embeddings=10**6, embedding_dim=64, pooling_factor=2 + i)
+        for i in range(6)
+    )
+    return example_problem(Workload(tables=tables, local_batch_size=2048), world_size=2)
+
+
+def test_the_simple_plan_is_the_faster_one_and_always_the_same(problem: ShardingProblem) -> None:
+    first, second = simple_plan(problem), simple_plan(problem)
+    assert first is not None
+    assert second is not None
+    assert first.plan == second.plan
+    assert first.sharder in SIMPLE
+
+
+def test_a_plan_is_as_good_as_itself(problem: ShardingProblem) -> None:
+    simple = simple_plan(problem)
+    assert simple is not None
+    rival = explained_rival(problem.workload, problem.topology, simple.found)
+    assert rival is not None
+    if rival.plan == simple.plan:
+        assert (rival.longer, rival.probability_slower) == (0.0, 0.5)
+    assert rival.is_as_good == (rival.longer <= 0.01)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_rival_does_not_depend_on_the_seed(problem: ShardingProblem, seed: int) -> None:
+    hardware = problem.topology.hardware
+    made = plan(problem.workload, gpus=2, hardware=hardware, seed=seed, max_plans=60)
+    assert made.report.verdict is not None
+    assert made.report.verdict.rival is not None
+    again = explained_rival(made.workload, made.topology, made.plan)
+    assert again is not None
+    assert again.plan == made.report.verdict.rival.plan
