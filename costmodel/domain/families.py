@@ -1,6 +1,6 @@
 """The kernel families of a machine: points, hold-out errors, measured ranges."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from statistics import median
@@ -61,6 +61,21 @@ def kernel_families(hardware: HardwareProfile) -> Mapping[str, KernelFamily]:
     if not hardware.gpu.element_times:
         single["operators"] = BY_BYTES
     return {**families, **single, "memory_bound": streamed, **hardware.families}
+
+
+GROUPS: Mapping[str, Callable[[str], bool]] = {
+    "products": lambda family: family.startswith("gemm."),
+    "lookups": lambda family: family == OtherFamily.EMBEDDING_FORWARD,
+    "collectives": lambda family: family in set(CollectiveOp),
+    "host": lambda family: family == OtherFamily.HOST,
+}
+"""What a step's kernels are of, and which families belong to it."""
+
+
+def measured_groups(hardware: HardwareProfile) -> tuple[str, ...]:
+    """Return those of ``GROUPS`` that were measured on a machine of this kind."""
+    measured = {name for name, each in kernel_families(hardware).items() if each.num_points}
+    return tuple(group for group, holds in GROUPS.items() if any(map(holds, measured)))
 
 
 def is_lookup_covered(

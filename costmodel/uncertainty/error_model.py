@@ -11,9 +11,11 @@ intervals that follow on steps that nothing was estimated from.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from math import hypot
 from typing import NamedTuple
 
 from costmodel.base.units import Seconds
+from costmodel.domain.families import measured_groups
 from costmodel.domain.hardware import Bound, CollectiveOp, Device, HardwareProfile, Topology
 from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import gemm_constants
@@ -105,32 +107,40 @@ NOT_MEASURED: Mapping[Cause, Spread] = {
     Cause.COPY: Spread(0.1, 0.1),
     Cause.LOOKUP: Spread(0.31, 0.18),
     Cause.UPDATE: Spread(0.5, 0.18),
-    Cause.GEMM: Spread(0.2, 0.17),
+    Cause.GEMM: Spread(0.32, 0.24),
     Cause.MEMORY: Spread(0.1, 0.15),
     Cause.BY_BYTES: Spread(0.5, 0.9),
     Cause.LATENCY: Spread(0.4, 0.15),
-    Cause.ALL_TO_ALL: Spread(0.3, 0.2),
-    Cause.ALL_REDUCE: Spread(0.3, 0.2),
-    Cause.REDUCE_SCATTER: Spread(0.3, 0.2),
-    Cause.ALL_GATHER: Spread(0.3, 0.2),
+    Cause.ALL_TO_ALL: Spread(0.3, 0.26),
+    Cause.ALL_REDUCE: Spread(0.3, 0.26),
+    Cause.REDUCE_SCATTER: Spread(0.3, 0.26),
+    Cause.ALL_GATHER: Spread(0.3, 0.26),
     Cause.ALL_TO_ALL_ACROSS: Spread(0.25, 0.15),
     Cause.ALL_REDUCE_ACROSS: Spread(0.25, 0.15),
     Cause.REDUCE_SCATTER_ACROSS: Spread(0.25, 0.15),
     Cause.ALL_GATHER_ACROSS: Spread(0.25, 0.15),
 }
-"""Spreads of kernels that the profile has no measurements of.
+"""Spreads of kernels that the profile has no measurements of: constants of other machines, and the
+datasheet.
 
-Lookups: V100 and H100 reach 1.0 and 0.7 of their bandwidth in lookups and 0.96 and 0.54 in updates;
-a third GPU's share is as likely anywhere in the normal distribution of two such values. GEMM:
-constants carried from one of A100, H100, H200 and V100 to another (median errors of 12%, own spread
-of 16%; it takes twice that to or from an L40S). Own errors of lookups: the forward rows of
-embedding.csv that nothing was fitted to. Host: T1 as above, and an operator's time in one model
-and another (overheads.csv, T2). Operators by bytes: 61 of a million elements take 1.65 times what
-their bytes do, with a spread of 0.9 (a core of an AMD EPYC, 2026-11-29). The others are assumed."""
+GEMM and collectives within a node: four and six machines left out in turn, each predicted from the
+others and its datasheet (``bench.left_out_machines``); 92% of the kernels of all families lie in
+the 90% intervals of the other machines. Lookups: V100 and H100 reach 1.0 and 0.7 of their bandwidth
+in lookups and 0.96 and 0.54 in updates; a third GPU's share is as likely anywhere in the normal
+distribution of two such values. Own errors of lookups: the forward rows of embedding.csv that
+nothing was fitted to. Host: T1 as above, and an operator's time in one model and another
+(overheads.csv, T2). Operators by bytes: 61 of a million elements take 1.65 times what their bytes
+do, with a spread of 0.9 (a core of an AMD EPYC, 2026-11-29). The others are assumed."""
+CARRIED: Mapping[Cause, float] = {Cause.LOOKUP: 0.12, Cause.UPDATE: 0.22}
+"""Shared spreads that lookups have more where their constants were fitted to other GPUs and carried
+over in proportion to the memory's bandwidth: V100, A100 and H200 (``bench.left_out_machines``)."""
+OTHER_MAKER = 1.5
+"""Factor on shared spreads where no kernel of a machine was measured, as of another maker's.
+Assumed: all machines that could be left out are of one maker."""
 OTHER_RANKS = 0.2
 """Own spread of a collective on a number of ranks of which there is no curve: 8 ranks from 2 and 4
 within 9 to 20% in the median (collectives_holdout.json)."""
-STRUCTURE = Spread(0.17, 0.03)
+STRUCTURE = Spread(0.15, 0.03)
 """Spreads of whole steps, beyond their kernels.
 
 Shared: twelve published steps, none of them fitted to, times 1.09 as they are few (Student's t;
@@ -206,9 +216,15 @@ def error_model(topology: Topology, precision: DataType) -> ErrorModel:
 
     Own spreads are those of the profile's held-out measurements; shared ones are those of another
     machine of the kind (``ANOTHER_MACHINE``, unless it was calibrated on the very one). Kernels
-    without measurements are off by as much as elsewhere (``NOT_MEASURED``).
+    without measurements are off by as much as elsewhere (``NOT_MEASURED``), and by more where
+    nothing of the machine was measured (``OTHER_MAKER``).
     """
     spreads = {cause: _spread(cause, topology, precision) for cause in NOT_MEASURED}
+    if not topology.hardware.curves and not measured_groups(topology.hardware):
+        spreads = {
+            cause: each._replace(shared=OTHER_MAKER * each.shared)
+            for cause, each in spreads.items()
+        }
     return ErrorModel(spreads={**spreads, Cause.STRUCTURE: structure_spread(topology.hardware)})
 
 
@@ -234,7 +250,8 @@ def _spread(cause: Cause, topology: Topology, precision: DataType) -> Spread:
         family = hardware.families.get(name)
         own = None if family is None else log_sigma(family.error, family.error_p90)
         if own is not None and not (family and family.num_points):
-            return Spread(own, unknown.own)  # measured on another kind of machine only
+            # measured on another kind of machine only
+            return Spread(hypot(own, CARRIED.get(cause, 0.0)), unknown.own)
     return unknown if own is None else Spread(shared, own)
 
 

@@ -107,6 +107,10 @@ def _name(text: str) -> str:
     help="Samples per GPU, k is 1,024 [default: as in FILE].",
 )  # fmt: skip
 @click.option(
+    "--global-batch", "whole_batches", type=ListOf(parse_multiple), default=(), metavar="64k,128k",
+    help="Samples of all GPUs together, instead: k is 1,024.",
+)  # fmt: skip
+@click.option(
     "--price", "prices", type=ListOf(_price), multiple=True, metavar="NAME=2.5",
     help="What an hour of one GPU costs, in any currency; repeatable. For every machine or for "
     "none, and cost is then counted in GPU-hours.",
@@ -114,6 +118,11 @@ def _name(text: str) -> str:
 @click.option(
     "--samples-per-second", "target", type=Parsed("rate", parse_rate), metavar="5M",
     help="Name the cheapest machine that trains so many samples a second.",
+)  # fmt: skip
+@click.option(
+    "--choose", type=click.Choice(["expected", "safe"]), default="expected",
+    help="Whether the cheapest machine trains so many as expected [default], or at the slow end of "
+    "the 90% interval, too.",
 )  # fmt: skip
 @click.option(
     "--sharder", metavar="NAME", type=SHARDER, help="`auto` (all built-in ones) or one of them."
@@ -146,6 +155,7 @@ def command(
     workload: str,
     *,
     target: float | None,
+    choose: str,
     directory: str | None,
     csv_file: str | None,
     html: str | None,
@@ -166,12 +176,13 @@ def command(
     interrupted, found = _swept(workload, directory, flags, output)
     if csv_file is not None:
         write_text(csv_file, found.to_csv())
-    _show(found, target, output, to_stderr="-" in {csv_file, html})
+    safe = choose == "safe"
+    _show(found, target, output, safe=safe, to_stderr="-" in {csv_file, html})
     write_page(html, found.to_html, output)
     if interrupted:
         output.remark(_undone(directory))
         click.get_current_context().exit(interrupted)
-    if not found.feasible or (target is not None and found.cheapest(target) is None):
+    if not found.feasible or (target is not None and found.cheapest(target, safe=safe) is None):
         click.get_current_context().exit(NO_PLAN)
 
 
@@ -202,6 +213,7 @@ def _swept(
             gpus=flags["gpus"],
             hardware=hardware,
             local_batch_sizes=flags["batches"],
+            global_batch_sizes=flags["whole_batches"],
             prices=prices,
             sharder=settings.sharder,
             directory=directory,
@@ -221,11 +233,13 @@ def _undone(directory: str | None) -> str:
     return f"interrupted: the same command goes on from the points kept in {directory}"
 
 
-def _show(found: "Sweep", target: float | None, output: Output, *, to_stderr: bool) -> None:
+def _show(
+    found: "Sweep", target: float | None, output: Output, *, safe: bool, to_stderr: bool
+) -> None:
     if output.json:
         data = found.to_dict()
         if target is not None:
-            cheapest = found.cheapest(target)
+            cheapest = found.cheapest(target, safe=safe)
             data["cheapest"] = {
                 "samples_per_s": target,
                 "key": None if cheapest is None else cheapest.key,
@@ -237,4 +251,4 @@ def _show(found: "Sweep", target: float | None, output: Output, *, to_stderr: bo
     if not found.points:
         return
     file = sys.stderr if to_stderr else None
-    output.lines(lambda width: sweep_text(found, width, target), file)
+    output.lines(lambda width: sweep_text(found, width, target, safe=safe), file)

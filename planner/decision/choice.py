@@ -242,6 +242,7 @@ def _with_plan(attempt: Attempt, plan: ShardingPlan, problem: ShardingProblem) -
         plan=plan,
         step_time=problem.objective.step_time(plan),
         status=SearchStatus.CONVERGED,
+        others=(),
     )
 
 

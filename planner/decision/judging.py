@@ -39,6 +39,7 @@ def make_verdict(
     *,
     rival: Attempt | None,
     host_time: Seconds,
+    in_time: Callable[[], bool],
     time_left: Callable[[], Seconds],
 ) -> PlanVerdict:
     """Return what a choice rests on.
@@ -51,13 +52,15 @@ def make_verdict(
         What the choice is weighed against; None: it is not known.
     host_time
         The host's part of the critical path.
+    in_time
+        Asked before what would turn the choice is looked for.
     time_left
-        Asked between plans; what there is no time for is left out.
+        Asked before the rest, which is left out where there is no time.
 
     """
     plan = choice.plans[0]
     return PlanVerdict(
-        rival=None if rival is None else weighed(problem, choice, rival, time_left),
+        rival=None if rival is None else weighed(problem, choice, rival, in_time),
         host_time=host_time,
         free_batch=_free_batch(problem, plan, time_left),
         narrow=narrow_blocks(problem, plan, time_left),
@@ -65,14 +68,14 @@ def make_verdict(
 
 
 def weighed(
-    problem: ShardingProblem, choice: Choice, rival: Attempt, time_left: Callable[[], Seconds]
+    problem: ShardingProblem, choice: Choice, rival: Attempt, in_time: Callable[[], bool]
 ) -> Rival | None:
     """Return the rival of a choice, and what would turn it; None: it was not timed."""
     if rival.plan not in choice.plans:
         return None
     number = choice.plans.index(rival.found)
     found = rival_of(choice.samples, number, rival.sharder, rival.found)
-    if found.is_as_good or time_left() <= 0:
+    if found.is_as_good or not in_time():
         return found
     workload, topology = problem.workload, problem.topology
     return replace(found, turn=turn_of(workload, topology, choice.plans[0], rival.found))

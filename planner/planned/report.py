@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from costmodel.base.arrays import Array
+from costmodel.base.modelled import Modelled
 from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, TableSharding
@@ -13,7 +14,6 @@ from costmodel.step.graph import NodeKind, Stage
 from costmodel.step.timeline import DEVICE_KINDS, Timeline
 from costmodel.uncertainty.error_model import is_calibrated
 from planner.planned.extrapolation import Extrapolation, extrapolations
-from planner.planned.modelled import Modelled
 from planner.planned.notes import notes_on
 from planner.planned.verdict import PlanVerdict
 from sharders.problem.sharding_problem import Proof
@@ -112,7 +112,7 @@ class Baseline:
 
     sharder: str
     step_time: Seconds
-    """Its expected step, under the same errors as the plan's (``Confidence.step_time``)."""
+    """Its expected step, under the same errors as the plan's (the report's ``step_time``)."""
     modelled: Modelled
     reason: str | None = None
     """Why this may not be the plan that the sharder itself would make."""

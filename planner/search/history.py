@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
+from costmodel.base.modelled import Modelled
 from costmodel.base.units import Seconds
-from planner.planned.modelled import Modelled
 from planner.planned.report import SearchPoint
 from planner.search.gains import WORTH_WAITING
 from planner.search.search import Search

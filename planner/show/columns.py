@@ -8,8 +8,8 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from costmodel.base.modelled import Modelled
 from costmodel.base.units import Seconds
-from planner.planned.modelled import Modelled
 from planner.show.format import (
     change,
     duration,

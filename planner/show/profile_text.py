@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping
 
+from costmodel.domain.families import measured_groups
 from costmodel.domain.hardware import HardwareProfile, KernelFamily
 from planner.show.columns import COUNT, NUMBER, SHARE_FINE, Column, Quantity, json_column
 from planner.show.format import bandwidth, memory, percent, rate
+
+NOTHING = "nothing"
+"""What is said of a machine of which no kernel was measured."""
 
 
 def _measured_on(family: KernelFamily) -> str:
@@ -42,13 +46,18 @@ def _count(number: float) -> str:
 def _ranks(profile: HardwareProfile) -> str:
     """Return the numbers of ranks that a profile has collective curves of, as text."""
     ranks = sorted({curve.num_ranks for curve in profile.curves})
-    return f"{', '.join(map(str, ranks))} GPUs" if ranks else "nothing; links only"
+    return f"{', '.join(map(str, ranks))} GPUs" if ranks else "links only"
 
 
-def _error(profile: HardwareProfile) -> str:
-    """Return the mean error of a profile's collective curves as text; empty: not known."""
+def measured_text(profile: HardwareProfile) -> str:
+    """Return which kinds of kernels were measured on a machine of the profile's kind."""
+    return ", ".join(measured_groups(profile)) or NOTHING
+
+
+def _error(profile: HardwareProfile) -> str | None:
+    """Return the mean error of a profile's collective curves as text; None: not known."""
     errors = [curve.error for curve in profile.curves if curve.error is not None]
-    return f"{percent(sum(errors) / len(errors))} of a collective" if errors else ""
+    return f"{percent(sum(errors) / len(errors))} of a collective" if errors else None
 
 
 PROFILE_COLUMNS: list[Column[HardwareProfile]] = [
@@ -56,8 +65,9 @@ PROFILE_COLUMNS: list[Column[HardwareProfile]] = [
     Column("GPUs per node", lambda profile: profile.gpus_per_node, NUMBER),
     Column("Memory", lambda profile: profile.gpu.memory_bytes, Quantity(memory)),
     Column("HBM", lambda profile: profile.gpu.memory_bandwidth, Quantity(bandwidth), priority=1),
-    Column("Collectives measured on", _ranks, priority=2),
-    Column("Held-out error", _error, priority=3),
+    Column("Measured", measured_text),
+    Column("Collectives of", _ranks, priority=2),
+    Column("Held-out error", _error, priority=3, none="-"),
 ]
 FAMILY_COLUMNS: list[Column[tuple[str, KernelFamily]]] = [
     Column("Family", lambda row: row[0], key="name"),

@@ -37,6 +37,7 @@ class _KeptPoint(BaseModel):
     gap: _Gap | None
     peak_memory_bytes: _Size | None
     usable_bytes: Annotated[_Size | None, Field(alias="usable_memory_bytes")]
+    measured: str = ""
     sharder: str | None
     reason: str | None
     plan_file: str | None

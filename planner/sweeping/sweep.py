@@ -22,6 +22,7 @@ from planner.files.workload_text import dump_workload
 from planner.planned.planned import Planned
 from planner.search.plugins import AUTO, load_sharder
 from planner.search.search import Search, several, sharders_for
+from planner.show.profile_text import measured_text
 from planner.sweeping.kept import FILE, kept_points, sweep_text_file
 from planner.sweeping.sweep_points import Sweep, SweepPoint
 from planner.verbs.planning import plan
@@ -65,6 +66,7 @@ def sweep(  # noqa: PLR0913 - the axes of a grid, and how to go through it
     gpus: Sequence[int] | int,
     hardware: Sequence[str | Path] | str | Path = DEFAULT_HARDWARE,
     local_batch_sizes: Sequence[int] | int = (),
+    global_batch_sizes: Sequence[int] | int = (),
     prices: Mapping[str, float] | None = None,
     sharder: str = AUTO,
     directory: str | Path | None = None,
@@ -78,9 +80,10 @@ def sweep(  # noqa: PLR0913 - the axes of a grid, and how to go through it
     ----------
     workload
         A workload, or the path of a workload file.
-    gpus, hardware, local_batch_sizes
+    gpus, hardware, local_batch_sizes, global_batch_sizes
         The grid, of each one or several: GPUs in all, on as few nodes as hold them; names or paths
-        of profiles; samples per GPU (none: the workload's own).
+        of profiles; samples per GPU (none: the workload's own), or instead of all GPUs together,
+        which they have to divide.
     prices
         Of an hour of one GPU, by hardware, in any currency. None: cost is counted in GPU-hours.
     sharder
@@ -106,11 +109,14 @@ def sweep(  # noqa: PLR0913 - the axes of a grid, and how to go through it
         load_sharder(name)
     folder = None if directory is None else Path(directory)
     known = {} if folder is None else kept_points(folder)
-    axes = several(hardware), several(gpus), several(local_batch_sizes)
-    grid = _grid(loaded, *axes, prices or {}, sharder, search)
+    batches = _batches(loaded, several(local_batch_sizes), several(global_batch_sizes))
+    axes = several(hardware), several(gpus)
+    grid = _grid(loaded, *axes, batches, prices or {}, sharder, search)
     tasks = [replace(task, directory=folder) for task in grid]
     found = {
-        task.point.key: replace(known[task.point.key], price=task.point.price)
+        task.point.key: replace(
+            known[task.point.key], price=task.point.price, measured=task.point.measured
+        )
         for task in tasks
         if task.point.key in known
     }
@@ -137,7 +143,7 @@ def _grid(
     workload: Workload,
     hardware: Sequence[str | Path],
     gpus: Sequence[int],
-    batches: Sequence[int],
+    batches: Callable[[int], Sequence[int]],
     prices: Mapping[str, float],
     sharder: str,
     search: Search,
@@ -149,7 +155,7 @@ def _grid(
         profile = load_profile(name)
         about_profile = dump_profile(profile)
         for topology in [make_topology(profile, each) for each in dict.fromkeys(gpus)]:
-            for batch in dict.fromkeys(batches or [workload.local_batch_size]):
+            for batch in dict.fromkeys(batches(topology.world_size)):
                 own = replace(workload, local_batch_size=batch)
                 point = SweepPoint(
                     hardware=name,
@@ -158,6 +164,7 @@ def _grid(
                     local_batch_size=own.local_batch_size,
                     gradient_accumulation_steps=workload.gradient_accumulation_steps,
                     price=prices.get(name),
+                    measured=measured_text(profile),
                     key=_key(own, about_profile, name, topology.world_size, sharder, search),
                 )
                 yield _PointTask(
@@ -170,6 +177,28 @@ def _grid(
                     ),
                     directory=None,
                 )
+
+
+def _batches(
+    workload: Workload, local: Sequence[int], whole: Sequence[int]
+) -> Callable[[int], Sequence[int]]:
+    """Return a function of the number of GPUs: the local batches that are asked for."""
+    if not whole:
+        return lambda _: local or [workload.local_batch_size]
+    if local:
+        message = "give samples per GPU or of all GPUs together, not both"
+        raise InputError("batch", (Problem(message=message),))
+
+    def divided(gpus: int) -> list[int]:
+        parts = gpus * workload.gradient_accumulation_steps
+        for batch in whole:
+            if batch % parts:
+                message = f"a batch of {batch:,} samples cannot be divided by {parts:,}"
+                hint = "GPUs, times the batches of a step, have to divide it"
+                raise InputError("batch", (Problem(message=message, hint=hint),))
+        return [batch // parts for batch in whole]
+
+    return divided
 
 
 def _check_prices(prices: Mapping[str, float], names: Sequence[str]) -> None:

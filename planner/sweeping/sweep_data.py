@@ -5,10 +5,10 @@ import io
 from collections.abc import Iterable
 from typing import Any
 
+from costmodel.domain.families import GROUPS
 from planner.show.columns import (
     COUNT,
     RATE,
-    SHARE,
     SPAN,
     TIME,
     Column,
@@ -17,6 +17,7 @@ from planner.show.columns import (
     rows_data,
 )
 from planner.show.format import memory, significant
+from planner.show.profile_text import NOTHING
 from planner.sweeping.sweep_points import Sweep, SweepPoint, by_note
 
 SCHEMA_VERSION = 2
@@ -44,24 +45,36 @@ def point_columns(sweep: Sweep) -> list[Column[SweepPoint]]:
         json_column("global_batch_size"),
         Column("Step time", lambda p: p.step_time, TIME, key="step_time_s",
                none="no plan"),
-        Column("90% interval", lambda p: p.interval, SPAN, priority=3),
+        Column("90% interval", lambda p: p.interval, SPAN, priority=2),
         json_column("step_time_low_s", lambda p: p.interval and p.interval[0]),
         json_column("step_time_high_s", lambda p: p.interval and p.interval[1]),
         json_column("gap"),
         Column("Samples/s", lambda p: p.samples_per_second or None, RATE, key="samples_per_s"),
+        Column("Slow end", lambda p: p.least_samples_per_second or None, RATE,
+               key="least_samples_per_s", priority=4, page="Samples/s at the slow end"),
         json_column("price_per_gpu_hour", lambda p: p.price),
+        Column("Cost/h", lambda p: p.hourly_cost if sweep.is_priced else None,
+               Quantity(significant), key="cost_per_hour", in_text=sweep.is_priced, priority=2,
+               page="Cost per hour" if sweep.is_priced else ""),
         Column(f"{short}/M samples", lambda p: p.cost_per_million_samples, Quantity(significant),
                key="cost_per_million_samples", page=unit),
         json_column("on_front", lambda p: p in front),
-        Column("Above bound", lambda p: p.gap, SHARE, page="", priority=4),
+        Column("Measured", lambda p: p.measured, _share_measured, key="measured", priority=1),
         Column("Peak memory", lambda p: p.peak_memory_bytes, Quantity(memory),
-               key="peak_memory_bytes", none="-", priority=2),
+               key="peak_memory_bytes", none="-", priority=3),
         json_column("usable_memory_bytes", lambda p: p.usable_bytes),
         json_column("sharder"),
         Column("Why no plan", lambda p: p.reason, key="reason", in_text=False),
         json_column("plan_file"),
         json_column("key"),
     ]  # fmt: skip
+
+
+def _share_measured(measured: str) -> str:
+    """Return how many of all kinds of kernels were measured."""
+    if measured == NOTHING:
+        return NOTHING
+    return f"{len(measured.split(', '))} of {len(GROUPS)}"
 
 
 def sweep_data(sweep: Sweep) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from costmodel.base.units import Bytes, Seconds
 from planner.planned.shown import shown
+from planner.planned.verdict import SAME_STEP
 from planner.show.format import count
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class SweepPoint:
     """Share by which the predicted step is above the bound on every plan of this point."""
     peak_memory_bytes: Bytes | None = None
     usable_bytes: Bytes | None = None
+    measured: str = ""
+    """Which kinds of kernels were measured on a machine of this kind, as text."""
     sharder: str | None = None
     reason: str | None = None
     """Why there is no plan."""
@@ -75,17 +78,20 @@ class SweepPoint:
         return self.hourly_cost / HOUR * MILLION / self.samples_per_second
 
     def beats(self, other: "SweepPoint") -> bool:
-        """Return whether this point is as good in throughput, cost and step, and better in one."""
-        ours, theirs = _criteria(self), _criteria(other)
-        return ours != theirs and all(a <= b for a, b in zip(ours, theirs, strict=True))
+        """Return whether this point is as good in throughput, cost and step, and better in one.
+
+        What differs by less than the models can tell (``SAME_STEP``) is as good.
+        """
+        worse = [a / b - 1 for a, b in zip(_criteria(self), _criteria(other), strict=True)]
+        return max(worse) <= SAME_STEP and min(worse) < -SAME_STEP
 
 
 def _criteria(point: SweepPoint) -> tuple[float, float, float]:
-    """Return samples/s (negative), cost and step time of a point: each is better if smaller."""
+    """Return seconds a sample, cost and step time of a point: each is better if smaller."""
     cost, step_time = point.cost_per_million_samples, point.step_time
     if cost is None or step_time is None:
         raise ValueError("a point without a plan is compared with none")
-    return -point.samples_per_second, cost, step_time
+    return 1 / point.samples_per_second, cost, step_time
 
 
 def by_note(points: Iterable[SweepPoint]) -> dict[str, list[SweepPoint]]:
@@ -123,21 +129,28 @@ class Sweep:
 
     @property
     def front(self) -> tuple[SweepPoint, ...]:
-        """The Pareto front: points that no other beats in throughput, cost per sample and step."""
-        return tuple(
-            point
-            for point in self.feasible
-            if not any(other.beats(point) for other in self.feasible)
-        )
+        """The Pareto front: points that no other beats in throughput, cost per sample and step.
 
-    def cheapest(self, samples_per_second: float) -> SweepPoint | None:
+        Cheaper points come first: of a ring of points that each beat the next, one stays.
+        """
+        front: list[SweepPoint] = []
+        for point in sorted(self.feasible, key=lambda p: (p.hourly_cost, p.step_time or 0.0)):
+            if not any(other.beats(point) for other in front):
+                front = [other for other in front if not point.beats(other)] + [point]
+        return tuple(point for point in self.feasible if point in front)
+
+    def cheapest(self, samples_per_second: float, *, safe: bool = False) -> SweepPoint | None:
         """Return the point of the lowest hourly cost that trains so many samples per second.
 
-        By predicted step; of equal ones the fastest; None: no point does. Without prices, the point
-        of the fewest GPUs.
+        By the expected step, or, to be ``safe``, at the slow end of its 90% interval; of equal ones
+        the fastest; None: no point does. Without prices, the point of the fewest GPUs.
         """
-        enough = [p for p in self.feasible if p.samples_per_second >= samples_per_second]
-        return min(enough, key=lambda p: (p.hourly_cost, -p.samples_per_second), default=None)
+
+        def rate(point: SweepPoint) -> float:
+            return point.least_samples_per_second if safe else point.samples_per_second
+
+        enough = [each for each in self.feasible if rate(each) >= samples_per_second]
+        return min(enough, key=lambda each: (each.hourly_cost, -rate(each)), default=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data in SI units."""

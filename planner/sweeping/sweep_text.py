@@ -1,20 +1,25 @@
 """A sweep as text: its table, the front, and the cheapest point that is fast enough."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 
 from rich.text import Text
 
 from planner.show.format import count, duration, rate, significant
 from planner.show.layout import rows_text, wrapped
+from planner.show.profile_text import NOTHING
 from planner.sweeping.sweep_data import MARK, point_columns
 from planner.sweeping.sweep_points import Sweep, SweepPoint, by_note
 from planner.views.report_text import notes_text
 
 
-def sweep_text(sweep: Sweep, width: int, target: float | None = None) -> Iterator[Text]:
+def sweep_text(
+    sweep: Sweep, width: int, target: float | None = None, *, safe: bool = False
+) -> Iterator[Text]:
     """Yield a line for every point, then remarks.
 
-    ``target`` is the samples per second that the cheapest machine must reach.
+    ``target`` is the samples per second that the cheapest machine must reach, at the slow end, too,
+    to be ``safe``.
     """
     name = f"{sweep.workload}: " if sweep.workload else ""
     yield Text(f"{name}{count(sweep.num_tables, 'table')} · {count(len(sweep.points), 'point')}")
@@ -24,7 +29,7 @@ def sweep_text(sweep: Sweep, width: int, target: float | None = None) -> Iterato
     yield Text()
     yield from _notes(sweep, width)
     if target is not None:
-        yield from wrapped(cheapest_text(sweep, target), width, indent=0)
+        yield from wrapped(cheapest_text(sweep, target, safe=safe), width, indent=0)
 
 
 def cost_text(point: SweepPoint) -> str:
@@ -70,7 +75,7 @@ def _notes(sweep: Sweep, width: int) -> Iterator[Text]:
     if sweep.feasible:
         text = (
             f"{MARK} {len(sweep.front)} on the front: none of these has another that is no worse "
-            f"in samples/s, {what} and step time, and better in one."
+            f"in samples/s, {what} and step time, and better in one, by more than 1%."
         )
         yield from wrapped(text, width, indent=0)
     for point in sweep.points:
@@ -79,22 +84,23 @@ def _notes(sweep: Sweep, width: int) -> Iterator[Text]:
             yield from wrapped(why, width, indent=0)
 
 
-def cheapest_text(sweep: Sweep, target: float) -> str:
+def cheapest_text(sweep: Sweep, target: float, *, safe: bool = False) -> str:
     """Return the cheapest point that trains so many samples per second, or how far off all are."""
-    point = sweep.cheapest(target)
-    asked = f"{rate(target)} samples/s"
+    point = sweep.cheapest(target, safe=safe)
+    surely = " at the slow end" if safe else ""
+    asked = f"{rate(target)} samples/s{surely}"
     if point is None:
         if not sweep.feasible:
             return f"Nothing trains {asked}: no point has a plan."
-        best = max(sweep.feasible, key=lambda each: each.samples_per_second)
-        return (
-            f"Nothing trains {asked}; the most is {rate(best.samples_per_second)}, {place(best)}."
-        )
+        of = attrgetter("least_samples_per_second" if safe else "samples_per_second")
+        best = max(sweep.feasible, key=of)
+        return f"Nothing trains {asked}; the most is {rate(of(best))}, {place(best)}."
     least = point.least_samples_per_second
     hour = f"{significant(point.hourly_cost)} an hour" if sweep.is_priced else "the fewest GPUs"
     sure = "also" if least >= target else "only"
     how = duration(point.step_time or 0.0)
+    unmeasured = "" if point.measured != NOTHING else " Nothing of this machine was measured."
     return (
         f"Cheapest for {asked}: {place(point)} ({hour}): {rate(point.samples_per_second)} "
-        f"at {how} a step, {sure} {rate(least)} at the slow end of the 90% interval."
+        f"at {how} a step, {sure} {rate(least)} at the slow end of the 90% interval.{unmeasured}"
     )

@@ -9,6 +9,7 @@ from costmodel.base.errors import (
     InfeasibleError,
     PlannerError,
 )
+from costmodel.base.modelled import Modelled
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.plan import ShardingPlan
@@ -18,7 +19,6 @@ from planner.environment.compiled import interpreted_modules
 from planner.environment.settings import DEFAULT_HARDWARE
 from planner.files.profiles import load_profile
 from planner.files.workload_reading import read_workload, refused
-from planner.planned.modelled import Modelled
 from planner.planned.planned import Planned
 from planner.planned.report import Baseline, Confidence, Report, SearchReport, make_report
 from planner.search.baseline import (
@@ -215,6 +215,7 @@ class PlanningTask:
                 choice,
                 rival=_rival(baseline, beside, choice),
                 host_time=report.breakdown.get(Stage.HOST, 0.0),
+                in_time=lambda: stages.fits(PlanningStage.REPORT),
                 time_left=lambda: stages.time_left(passes=JUDGING_PASSES),
             )
             report = replace(report, verdict=verdict)

@@ -38,7 +38,8 @@ def step(error: float, sigma: float = 0.0, **groups: str) -> JudgedStep:
 
 def test_kernels_alone_are_not_enough_for_whole_steps(kept: Any) -> None:  # noqa: ANN401
     tests = kept["steps"]["tests"]
-    assert tests["kernels alone"]["held"] < tests["kernels, and the other steps"]["held"]
+    assert tests["kernels alone"]["held"] <= tests["kernels, and the other steps"]["held"]
+    assert tests["kernels alone"]["coverage"] < 0.9
     # 10 of 12: one inside or outside is 8 percent
     assert tests["kernels, and the other steps"]["held"] >= 10
 

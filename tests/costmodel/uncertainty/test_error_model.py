@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import log
+from math import hypot, log
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +25,9 @@ from costmodel.step.step_operations import Op
 from costmodel.step.synthesis import step_operations
 from costmodel.uncertainty.error_model import (
     ANOTHER_MACHINE,
+    CARRIED,
     NOT_MEASURED,
+    OTHER_MAKER,
     OTHER_RANKS,
     SAME_MACHINE,
     STRUCTURE,
@@ -43,12 +45,27 @@ def spreads(hardware: HardwareProfile, ranks: int = 8) -> dict[Cause, Spread]:
     return dict(error_model(topology(ranks, hardware=hardware), DataType.FP32).spreads)
 
 
+def partly() -> HardwareProfile:
+    """Return a machine of which one product was measured, in a type that nothing here uses."""
+    gpu = machine().gpu
+    one = replace(gpu.gemm["fp32"], num_points=9)
+    return replace(machine(), gpu=replace(gpu, gemm={**gpu.gemm, "fp8": one}))
+
+
 def causes(ops: Sequence[Op], ranks: Topology) -> dict[str, Cause]:
     return {op.name: cause_of(op, ranks) for op in ops}
 
 
 def test_a_profile_without_errors_has_those_of_what_is_not_measured() -> None:
-    assert spreads(machine()) == {**NOT_MEASURED, Cause.STRUCTURE: STRUCTURE}
+    assert spreads(partly()) == {**NOT_MEASURED, Cause.STRUCTURE: STRUCTURE}
+
+
+def test_a_machine_of_which_nothing_was_measured_is_less_sure_than_any_other() -> None:
+    unknown, known = spreads(machine()), spreads(partly())
+    for cause, spread in NOT_MEASURED.items():
+        assert unknown[cause] == Spread(OTHER_MAKER * spread.shared, spread.own)
+        assert unknown[cause].shared > known[cause].shared
+    assert unknown[Cause.STRUCTURE] == STRUCTURE  # of steps, not of machines
 
 
 def test_every_cause_has_a_spread() -> None:
@@ -88,8 +105,9 @@ def test_a_curve_of_another_number_of_ranks_is_worth_less() -> None:
 def test_lookups_measured_elsewhere_are_off_together() -> None:
     # no points on this machine: the error is of another kind of machine, the same for all tables
     elsewhere = KernelFamily(source=Source.ROOFLINE, origin="made up", error_p90=0.5)
-    found = spreads(replace(machine(), families={"embedding_forward": elsewhere}))
-    assert found[Cause.LOOKUP].shared == pytest.approx(0.5 / 1.645)
+    found = spreads(replace(partly(), families={"embedding_forward": elsewhere}))
+    # and by what carrying constants to another machine costs
+    assert found[Cause.LOOKUP].shared == pytest.approx(hypot(0.5 / 1.645, CARRIED[Cause.LOOKUP]))
     here = replace(elsewhere, num_points=9)
     found = spreads(replace(machine(), families={"embedding_forward": here}))
     assert found[Cause.LOOKUP].own == pytest.approx(0.5 / 1.645)

@@ -259,8 +259,8 @@ def test_what_lies_outside_measurements_reaches_every_report(
     # lookups of so few ids were not measured on an A100 with 80 GB
     model = str(Path(__file__).parents[3] / "bench/workloads/dlrm_dcnv2.yaml")
     flags = ("--gpus", "8", "--hardware", "a100-sxm-80gb", "--sharder", "naive", "-o", "a.json")
-    assert "of the step lies outside measurements" in run("plan", model, *flags).out
-    assert "of the step lies outside measurements" in run("simulate", "a.json").out
+    assert "of the step is in work outside what was measured" in run("plan", model, *flags).out
+    assert "of the step is in work outside what was measured" in run("simulate", "a.json").out
     for name in (planned, directory / "a.json"):
         stages = {
             each["stage"] for each in run("simulate", str(name), "--json").data["extrapolated"]

@@ -32,7 +32,7 @@ def test_the_table_the_front_and_the_cheapest(run: Callable) -> None:
 
 def test_json_names_the_cheapest_by_its_key(run: Callable) -> None:
     data = run(*GRID, *QUICK, *PRICES, "--samples-per-second", "1e3", "--json", "-q").data
-    assert data["schema_version"] == 1
+    assert data["schema_version"] == 2
     assert data["cost_unit"] == "price"
     (cheapest,) = [p for p in data["points"] if p["key"] == data["cheapest"]["key"]]
     assert (cheapest["hardware"], cheapest["world_size"]) == ("a100-sxm-80gb", 2)

@@ -16,7 +16,7 @@ from planner.search.search import Search
 from planner.sweeping.sweep import _NOT_OF_THE_PLAN
 from planner.sweeping.sweep_page import front_spec
 from planner.sweeping.sweep_points import Sweep, SweepPoint
-from planner.sweeping.sweep_text import warnings
+from planner.sweeping.sweep_text import cheapest_text, warnings
 
 pytestmark = pytest.mark.slow
 
@@ -92,6 +92,47 @@ def test_the_line_on_the_chart_leaves_out_what_only_its_short_step_puts_on_the_f
 def test_equal_points_stay_on_the_front_together() -> None:
     first, second = point("a", 4, 4.0), point("b", 4, 4.0)
     assert of(first, second).front == (first, second)
+
+
+def test_what_the_models_cannot_tell_apart_is_as_good() -> None:
+    # 0.2% faster at twice the price is no reason to be on the front
+    dear, cheap = point("a", 8, 6.55, price=2.0), point("b", 8, 6.56, price=1.0)
+    assert of(dear, cheap).front == (cheap,)
+    faster = replace(dear, step_time=6.4 * MS)
+    assert of(faster, cheap).front == (faster, cheap)
+
+
+def test_to_be_safe_the_slow_end_has_to_be_fast_enough() -> None:
+    wide = replace(point("a", 8, 4.0, price=1.0), interval=(2e-3, 8e-3))  # 1e6 at the slow end
+    narrow = replace(point("b", 8, 4.0, price=2.0), interval=(3e-3, 5e-3))
+    sweep = of(wide, narrow)
+    assert sweep.cheapest(1.5e6) == wide
+    assert sweep.cheapest(1.5e6, safe=True) == narrow
+    assert sweep.cheapest(1.9e6, safe=True) is None
+    assert "2.00 M samples/s at the slow end; the most is 1.60 M" in cheapest_text(
+        sweep, 2e6, safe=True
+    )
+
+
+def test_a_machine_of_which_nothing_was_measured_says_so_where_it_is_the_cheapest() -> None:
+    unknown = replace(point("a", 8, 4.0, price=1.0), measured="nothing")
+    assert cheapest_text(of(unknown), 1e6).endswith(" Nothing of this machine was measured.")
+    known = replace(unknown, measured="products, host")
+    assert "measured" not in cheapest_text(of(known), 1e6)
+
+
+def test_a_batch_of_all_gpus_is_divided() -> None:
+    swept = planner.sweep(
+        example_workload(4), gpus=(2, 4), global_batch_sizes=4096, sharder="naive", max_plans=1
+    )
+    assert [each.local_batch_size for each in swept.points] == [2048, 1024]
+    with pytest.raises(InputError, match="cannot be divided by 4"):
+        planner.sweep(example_workload(4), gpus=4, global_batch_sizes=1022, sharder="naive")
+    with pytest.raises(InputError, match="not both"):
+        planner.sweep(
+            example_workload(4), gpus=4, global_batch_sizes=4096, local_batch_sizes=1024,
+            sharder="naive",
+        )  # fmt: skip
 
 
 def test_the_cheapest_that_is_fast_enough() -> None:
@@ -255,7 +296,7 @@ def test_new_prices_are_kept_although_nothing_is_planned(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("{", "not the file of a sweep"), ('{"schema_version": 2, "points": []}', "schema_version")],
+    [("{", "not the file of a sweep"), ('{"schema_version": 9, "points": []}', "schema_version")],
 )
 def test_another_file_of_that_name_is_refused(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "sweep.json").write_text(text)

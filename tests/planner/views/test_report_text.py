@@ -6,11 +6,11 @@ from rich.console import Console
 from rich.text import Text
 from timelines import two_ranks
 
+from costmodel.base.modelled import Modelled
 from costmodel.base.units import GIB, MS
 from costmodel.domain.plan import ComputeKernel, Shard, ShardingType, TableSharding
 from costmodel.memory.rank_memory import RankMemory
 from costmodel.step.graph import Stage
-from planner.planned.modelled import Modelled
 from planner.planned.report import (
     Baseline,
     Confidence,

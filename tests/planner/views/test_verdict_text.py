@@ -78,12 +78,8 @@ def test_without_a_rival_nothing_is_claimed() -> None:
         end=SearchEnd.LIMIT,
     )
     assert said(None) == "Not searched enough to tell how sure this choice is."
-    assert [*verdict_sentences(verdict(None), 1 * MS, cut)] == [
-        (
-            "Not searched enough to tell how sure this choice is: the limit ended the search after 1 "
-            "plan."
-        )
-    ]
+    (said_of_cut,) = verdict_sentences(verdict(None), 1 * MS, cut)
+    assert said_of_cut.endswith(" is: the limit ended the search after 1 plan.")
 
 
 def sharders(*step_times: float, host: float = 0.0) -> list[Report]:

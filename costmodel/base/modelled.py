@@ -9,7 +9,7 @@ from costmodel.base.units import Seconds
 class Modelled:
     """Seconds of a step by the models, without their errors.
 
-    The step to quote is the expected one (``Confidence.step_time``), plain seconds. A ratio of the
+    The step to quote is the expected one (``Report.step_time``), plain seconds. A ratio of the
     two says nothing of a plan, so that these seconds are divided by others of their kind alone.
     """
 
