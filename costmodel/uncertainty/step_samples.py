@@ -132,7 +132,8 @@ class StepSamples:
         }
         least = 4.0 / len(wanted)
         known = [(cause, share) for cause, share in shares.items() if share >= least]
-        return dict(sorted(known, key=lambda item: -item[1]))
+        whole = max(1.0, sum(share for _, share in known))  # by chance it may be a little above 1
+        return {cause: share / whole for cause, share in sorted(known, key=lambda item: -item[1])}
 
 
 def sample_steps(

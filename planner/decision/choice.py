@@ -4,7 +4,8 @@
    of the models' errors (``costmodel.uncertainty``). Annealing on one sampled machine and descents
    on all of them make the improvements (``planner.decision.robust``).
 2. The plan with the shortest mean step wins. Where the models cannot tell others from it,
-   ``robust.Preference`` decides among them: even lookups and memory, headroom, few and wide shards.
+   ``robust.Preference`` decides among them: headroom, small tables whole, few and wide shards, even
+   memory and lookups.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -113,7 +114,8 @@ def choose(
         most = MOST_BEHIND * found[0].step_time
         near = [each for each in found if each.step_time <= most]
         far = [each for each in found if each.step_time > most]
-        for start in _by_mean(robust, near)[:MOST_STARTS]:
+        starts = [*_by_mean(robust, near)[:1], *(each for each in besides if each in near)]
+        for start in _distinct([*starts, *_by_mean(robust, near)], starts[0])[:MOST_STARTS]:
             if not ends or robust.has_time():
                 ends += _improved(robust, start, problem)
         ends = _by_mean(robust, ends)

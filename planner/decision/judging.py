@@ -15,8 +15,13 @@ from costmodel.uncertainty.error_model import ACROSS, INSIDE, Cause, ErrorModel,
 from costmodel.uncertainty.sensitivity import PlanStep, crossing
 from costmodel.uncertainty.step_samples import StepSamples, sample_steps
 from planner.decision.choice import Choice, simple_plan
-from planner.decision.narrow import has_narrow_shards, with_wider_blocks
-from planner.planned.verdict import NarrowBlocks, PlanVerdict, Rival, Turn, kinds_text
+from planner.decision.narrow import (
+    has_narrow_shards,
+    small_cut,
+    with_small_whole,
+    with_wider_blocks,
+)
+from planner.planned.verdict import CutSmall, NarrowBlocks, PlanVerdict, Rival, Turn, kinds_text
 from planner.search.baseline import DEFAULT_BASELINE
 from planner.search.one_sharder import run_sharder
 from planner.search.search import Attempt, Search, fastest
@@ -64,6 +69,7 @@ def make_verdict(
         host_time=host_time,
         free_batch=_free_batch(problem, plan, time_left),
         narrow=narrow_blocks(problem, plan, time_left),
+        small=cut_small(problem, plan),
     )
 
 
@@ -153,6 +159,27 @@ def turn_of(
             )
         )
     return max(turns, key=lambda turn: turn.probability, default=None)
+
+
+def cut_small(problem: ShardingProblem, plan: ShardingPlan) -> CutSmall | None:
+    """Return the small tables that a plan cuts, and the step with them whole; None: there are none.
+
+    They are placed by their own lookups, which are few.
+    """
+    cut = small_cut(problem.workload, plan)
+    if not cut:
+        return None
+    held = [0.0] * plan.world_size
+    for each in plan.tables:
+        table = problem.workload.table(each.table)
+        for rank in each.ranks:
+            held[rank] += table.pooling_factor * table.embedding_dim / len(each.ranks)
+    whole = with_small_whole(problem.workload, problem.topology, plan, cut, held)
+    now = problem.objective.step_time(plan)
+    return CutSmall(
+        tables=tuple(each.table for each in cut),
+        longer=None if whole is None else problem.objective.step_time(whole) / now - 1,
+    )
 
 
 def _spread(errors: ErrorModel, causes: Sequence[Cause]) -> float:

@@ -1,8 +1,9 @@
-"""Tables that are cut into blocks of few columns, and plans with wider blocks."""
+"""Tables that are cut for little: into blocks of few columns, or although they are small."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+from costmodel.base.units import MIB, Bytes
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import (
     ComputeKernel,
@@ -18,6 +19,10 @@ from costmodel.memory.rank_memory import fits
 NARROW = 32
 """A shard of fewer columns is narrow: 32 columns of fp32 are 128 bytes, one cache line. TorchRec's
 enumerator makes no shards of fewer than 128 columns unless it is told to."""
+
+
+SMALL: Bytes = 16 * MIB
+"""Tables with fewer bytes of weights are small: to cut them saves no memory worth it."""
 
 
 def has_narrow_shards(workload: Workload, sharding: TableSharding) -> bool:
@@ -39,6 +44,41 @@ def with_wider_blocks(
     tables = tuple(wider.get(sharding.table) or sharding for sharding in plan.tables)
     if tables == plan.tables:
         return None
+    changed = replace(plan, tables=tables)
+    return changed if fits(workload, topology, changed) else None
+
+
+def small_cut(workload: Workload, plan: ShardingPlan) -> list[TableSharding]:
+    """Return the small tables (``SMALL``) that a plan cuts."""
+    return [
+        each
+        for each in plan.tables
+        if len(each.block_ranks) > 1 or each.sharding_type.splits_rows
+        if workload.table(each.table).weight_bytes < SMALL
+    ]
+
+
+def with_small_whole(
+    workload: Workload,
+    topology: Topology,
+    plan: ShardingPlan,
+    cut: Sequence[TableSharding],
+    lookups: Sequence[float],
+) -> ShardingPlan | None:
+    """Return the plan with some cut tables whole, each on the rank with least lookups in turn.
+
+    ``lookups`` has those of every rank, in any unit. None if one may not be whole, or it does not
+    fit.
+    """
+    whole, order = ShardingType.TABLE_WISE, sorted(range(len(lookups)), key=lookups.__getitem__)
+    kinds = (allowed_types(workload, workload.table(each.table)) for each in cut)
+    if not all(whole in each for each in kinds):
+        return None
+    placed = {
+        each.table: on_ranks(workload, plan, each, (order[number % len(order)],), whole)
+        for number, each in enumerate(cut)
+    }
+    tables = tuple(placed.get(each.table, each) for each in plan.tables)
     changed = replace(plan, tables=tables)
     return changed if fits(workload, topology, changed) else None
 

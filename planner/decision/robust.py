@@ -14,6 +14,7 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costmodel.base.arrays import Array
 from costmodel.base.errors import InfeasibleError
@@ -21,7 +22,7 @@ from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.step.synthesis import MOST_WRITTEN
 from costmodel.uncertainty.scenarios import scenarios
-from planner.decision.narrow import NARROW
+from planner.decision.narrow import NARROW, SMALL
 from planner.environment.compiled import interpreted_modules
 from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
 from sharders.annealing.schedule import COLD, HEAT
@@ -32,13 +33,16 @@ from sharders.problem.sharding_problem import ShardingProblem
 NUM_SCENARIOS, LEAST_SCENARIOS = 8, 2
 """Number of sampled machines that are searched over, and the smallest number worth searching
 over."""
-LOOKUP_STEP = 0.02
-"""Unit of ``Preference.lookups``, as a share of the step: smaller differences do not count."""
-MEMORY_STEP = 0.05
-"""Unit of ``Preference.memory``, as a share of the bytes that a rank has for tables: about the
-error of the memory reserve."""
-HEADROOM_STEP = 0.01
-"""Unit of ``Preference.headroom``, as a share of the step at twice the batch: the models tell no
+HEADROOM = 0.1
+"""Share of the bytes that a rank has for tables which preferable plans leave free: tables grow, and
+the reserve for other memory is estimated."""
+FULL_STEP = 0.02
+"""Unit of ``Preference.full``, as a share of the bytes that a rank has for tables."""
+EVEN, EVEN_STEP = 1.05, 0.05
+"""Largest value over the mean, of lookups or memory, that is even; and the unit in which what is
+above it counts (``Preference.skewed``)."""
+DOUBLED_STEP = 0.01
+"""Unit of ``Preference.doubled``, as a share of the step at twice the batch: the models tell no
 less apart."""
 UNEVEN_STEP = 0.01
 """Unit of ``Preference.uneven``. Unevenness of a quantity is the number of ranks times the sum of
@@ -53,6 +57,8 @@ MOVES = 100
 MOST_PLACES = 8
 """Number of places (sets of ranks) tried for one option of one table, the least loaded ranks first.
 The table's present ranks are tried besides, as its own load makes them look busy."""
+MOST_EXCHANGES = 16
+"""Number of tables that one on the fullest rank is exchanged with."""
 MOST_PASSES = 6
 """Largest number of passes of a descent over all tables."""
 EDITOR_TIME: Seconds = 0.015
@@ -73,27 +79,30 @@ _MOST = 10**9
 class Preference(NamedTuple):
     """How preferable a plan is among plans of the same step: the first difference decides.
 
-    Less is better. Measured quantities are whole numbers of units (``LOOKUP_STEP`` and so on), so
-    that small differences do not count.
+    Less is better. Measured quantities are whole numbers of units (``FULL_STEP`` and so on), so
+    that small differences do not count. What a reviewer would ask first comes first: does it leave
+    room, why are small tables cut, why so many shards and collectives, is it even?
     """
 
-    lookups: int
-    """Lookup time of the busiest rank, in units of ``LOOKUP_STEP``: even lookups suit any error."""
-    memory: int
-    """Bytes on the fullest rank, in units of ``MEMORY_STEP``: less leaves room for tables that
-    grow."""
-    headroom: int
-    """Step at twice the batch, in units of ``HEADROOM_STEP`` of the first plan's step; a large
-    number where it does not fit."""
+    full: int
+    """Bytes on the fullest rank above what leaves ``HEADROOM``, in units of ``FULL_STEP``."""
+    small: int
+    """Number of small tables that are cut (``SMALL``)."""
     narrow: int
     """Number of shards narrower than ``NARROW`` columns, of tables that are not narrow."""
     shards: int
     """Number of shards: fewer are wider, and need fewer kernel arguments and checkpoint files."""
+    types: int
+    """Number of sharding types in use: each has collectives of its own."""
     cut: int
     """Number of tables that are not whole. A replicated table is whole; one cut by rows is not,
     even on one rank."""
-    types: int
-    """Number of sharding types in use: each has collectives of its own."""
+    skewed: int
+    """Largest lookups and memory of a rank over the mean, above ``EVEN``, in ``EVEN_STEP``: even
+    ones suit any error, and leave room for tables that grow."""
+    doubled: int
+    """Step at twice the batch, in units of ``DOUBLED_STEP`` of the first plan's step; a large
+    number where it does not fit."""
     uneven: int
     """Unevenness of lookups and of memory, in units of ``UNEVEN_STEP``."""
 
@@ -104,6 +113,7 @@ LAST = Preference(*(_MOST for _ in Preference._fields))
 class _Shape(NamedTuple):
     """The parts of a ``Preference`` that one table's option adds on any ranks."""
 
+    small: int
     narrow: int
     shards: int
     cut: int
@@ -123,7 +133,7 @@ class RobustSearch:
         machines = scenarios(topology, workload.dense.precision, num_scenarios)
         self._problem, self._go_on = problem, go_on
         self._shapes: dict[tuple[int, PlacedOption], _Shape] = {}
-        self._unit = self._doubled_unit = 0.0
+        self._doubled_unit = 0.0
         self._predicted = PlanEditor(problem)
         self._machines = [PlanEditor(ShardingProblem.of(workload, machine)) for machine in machines]
         self._doubled = _doubled(problem)
@@ -131,10 +141,9 @@ class RobustSearch:
     def start(self, plan: ShardingPlan) -> Preference:
         """Make a plan the current one, and return its preference.
 
-        The first plan's step is the unit of later preferences.
+        The first plan's step at twice the batch is the unit of later preferences.
         """
-        step_time = self._predicted.start(plan)
-        self._unit = self._unit or step_time
+        self._predicted.start(plan)
         self._mean = self.mean(plan)
         doubled = _started_step(self._doubled, plan)
         self._fits_doubled = doubled < inf
@@ -207,6 +216,7 @@ class RobustSearch:
         A change is one that shortens the mean step or makes the plan preferable.
         """
         moves: list[Move] = [{index: choice} for choice in self._other_choices(index)]
+        moves += self._exchanges(index)
         seconds, lookups, free = self._predicted.outcomes(moves)
         means = np.mean([editor.times(moves)[0] for editor in self._machines], axis=0)
         means[seconds == inf] = inf
@@ -224,6 +234,7 @@ class RobustSearch:
             lookups[allowed],
             free[allowed],
             self._doubled_times(some),
+            # exchanged tables keep their shapes
             [[*others, self._shape(index, move[index])] for move in some],
         )
         preference, mean, chosen = min(zip(after, means[allowed].tolist(), allowed, strict=True))
@@ -232,6 +243,29 @@ class RobustSearch:
             self._mean, self._preference = mean, preference
             return True
         return False
+
+    def _exchanges(self, index: int) -> Iterator[Move]:
+        """Yield exchanges of a table on the fullest rank with tables of equal options elsewhere.
+
+        Those with the most similar lookups come first: they even out memory and leave lookups.
+        """
+        choices, free = self._predicted.choices, self._predicted.free()
+        mine = choices[index]
+        if int(free.argmin()) not in mine.ranks:
+            return
+        work = [each.pooling_factor * each.embedding_dim for each in self._predicted.tables]
+        others = [
+            other
+            for other, choice in enumerate(choices)
+            if choice.option == mine.option and choice.ranks != mine.ranks
+        ]
+        for other in sorted(others, key=lambda each: abs(work[each] - work[index]))[
+            :MOST_EXCHANGES
+        ]:
+            yield {
+                index: PlacedOption(mine.option, choices[other].ranks),
+                other: PlacedOption(choices[other].option, mine.ranks),
+            }
 
     def _make(self, move: Move) -> None:
         """Make a move on all machines."""
@@ -269,23 +303,25 @@ class RobustSearch:
         """
         capacity = max(1.0, self._problem.capacity)
         held = np.maximum(capacity - free, 0.0)
-        busiest = np.rint(lookups.max(axis=1) / self._unit / LOOKUP_STEP).astype(int).tolist()
-        fullest = np.rint(held.max(axis=1) / capacity / MEMORY_STEP).astype(int).tolist()
+        above = np.maximum(held.max(axis=1) / capacity - (1 - HEADROOM), 0.0)
+        full = np.rint(above / FULL_STEP).astype(int).tolist()
+        skewed = (_skewness(lookups) + _skewness(held)).tolist()
         uneven = np.rint((_unevenness(lookups) + _unevenness(held)) / UNEVEN_STEP).astype(int)
-        unit = self._doubled_unit * HEADROOM_STEP
+        unit = self._doubled_unit * DOUBLED_STEP
         found = []
         for number, own in enumerate(shapes):
-            narrow, shards, cut, kinds = zip(*own, strict=True)
+            small, narrow, shards, cut, kinds = zip(*own, strict=True)
             step_time = doubled[number]
             found.append(
                 Preference(
-                    lookups=busiest[number],
-                    memory=fullest[number],
-                    headroom=round(step_time / unit) if unit and step_time < inf else _MOST,
+                    full=full[number],
+                    small=sum(small),
                     narrow=sum(narrow),
                     shards=sum(shards),
-                    cut=sum(cut),
                     types=len(set(kinds)),
+                    cut=sum(cut),
+                    skewed=skewed[number],
+                    doubled=round(step_time / unit) if unit and step_time < inf else _MOST,
                     uneven=int(uneven[number]),
                 )
             )
@@ -305,7 +341,8 @@ class RobustSearch:
             width = table.embedding_dim // option.num_column_shards
             narrow = count if width < min(NARROW, table.embedding_dim) else 0
             cut = count > 1 or option.sharding_type.splits_rows
-            known = _Shape(narrow, count, int(cut), option.sharding_type)
+            small = cut and table.weight_bytes < SMALL
+            known = _Shape(int(small), narrow, count, int(cut), option.sharding_type)
             self._shapes[index, choice] = known
         return known
 
@@ -329,6 +366,17 @@ class RobustSearch:
                 choice = PlacedOption(option, ranks)
                 if choice != present and not self._shape(index, choice).narrow:
                     yield choice
+
+
+def _skewness(values: Array) -> NDArray[np.int64]:
+    """Return each plan's largest value over its mean, shape (plans,), of (plans, ranks).
+
+    In units of ``EVEN_STEP`` above ``EVEN``.
+    """
+    mean = values.mean(axis=1)
+    skew = values.max(axis=1) / np.where(mean > 0, mean, 1.0)
+    units: NDArray[np.int64] = np.rint(np.maximum(skew - EVEN, 0.0) / EVEN_STEP).astype(np.int64)
+    return units
 
 
 def _unevenness(values: Array) -> Array:

@@ -60,6 +60,16 @@ class NarrowBlocks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CutSmall:
+    """Small tables that are cut, and how much that gains."""
+
+    tables: tuple[str, ...]
+    longer: float | None
+    """Share by which the step is longer by the models with all of them whole; None: that is not
+    allowed, or does not fit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanVerdict:
     """What the choice of a plan rests on."""
 
@@ -72,6 +82,8 @@ class PlanVerdict:
     for."""
     narrow: NarrowBlocks | None = None
     """None: there are none."""
+    small: CutSmall | None = None
+    """None: all small tables are whole."""
 
 
 def kinds_text(plan: ShardingPlan) -> str:

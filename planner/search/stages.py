@@ -79,7 +79,7 @@ class PlanningStage(Enum):
 
 _SHARES = {
     PlanningStage.BASELINE: _Share(0.1, 0.3, passes_after=PASSES),
-    PlanningStage.CHOICE: _Share(0.3, 0.5, least=0.5, passes_after=2.6, passes=3.6),
+    PlanningStage.CHOICE: _Share(0.6, 0.7, least=2.0, passes_after=2.6, passes=3.6),
     PlanningStage.BOUND: _Share(0.15, 0.7, least=1.0, passes_after=2.6),
     PlanningStage.REPORT: _Share(1.0, 1.0, passes=2.0),
 }

@@ -41,6 +41,7 @@ KEYS: Keys = {
         "host_time": "host_critical_path_s",
         "free_batch": "free_local_batch_size",
         "narrow": "narrow_blocks",
+        "small": "small_tables_cut",
     },
     Proof: {"value": "value_s", "bound": "bound_s"},
     Remedy: {

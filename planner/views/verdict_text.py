@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from costmodel.base.units import Seconds
 from costmodel.step.graph import Stage
 from costmodel.uncertainty.sensitivity import FACTORS
-from planner.decision.narrow import NARROW
+from planner.decision.narrow import NARROW, SMALL
 from planner.planned.report import Report, SearchReport
-from planner.planned.verdict import SAME_STEP, NarrowBlocks, PlanVerdict, Rival, Turn
+from planner.planned.verdict import SAME_STEP, CutSmall, NarrowBlocks, PlanVerdict, Rival, Turn
 from planner.search.search import SearchEnd
-from planner.show.format import count, duration, odds, percent_fine
+from planner.show.format import count, duration, memory, odds, percent_fine
 
 _HOST_DECIDES = 0.3
 """Smallest share of the critical path at which the host is said to decide."""
@@ -45,6 +45,8 @@ def verdict_sentences(
         yield from others
     if verdict.narrow is not None:
         yield _narrow_sentence(verdict.narrow)
+    if verdict.small is not None:
+        yield _small_sentence(verdict.small)
 
 
 def rival_sentences(rival: Rival) -> Iterator[str]:
@@ -59,6 +61,22 @@ def rival_sentences(rival: Rival) -> Iterator[str]:
     yield said[0].upper() + said[1:]
     if rival.turn is not None:
         yield turn_sentence(rival.turn)
+
+
+def _small_sentence(small: CutSmall) -> str:
+    """Return why small tables are cut: what it would cost to place them whole."""
+    tables = count(len(small.tables), "table")
+    are = "is" if len(small.tables) == 1 else "are"
+    cut = f"{tables} below {memory(SMALL)} {are} cut"
+    if small.longer is None:
+        return f"{cut}: whole ones are not allowed, or do not fit."
+    if small.longer < _LEAST_SHARE:
+        return f"{cut}: whole, the step would be no longer by the models."
+    longer = percent_fine(small.longer)
+    return (
+        f"{cut}, to share the collectives of the others: whole, the step would be {longer} longer "
+        "by the models."
+    )
 
 
 def _narrow_sentence(narrow: NarrowBlocks) -> str:

@@ -92,19 +92,20 @@ def test_small_tables_are_not_cut_over_all_ranks(hosted: ShardingProblem) -> Non
 
 
 def test_the_order_of_preferences() -> None:
-    none = Preference(lookups=5, memory=5, headroom=5, narrow=5, shards=5, cut=5, types=5, uneven=5)
+    none = Preference(**dict.fromkeys(Preference._fields, 5))
     worse_after = dict.fromkeys(Preference._fields, 9)
     for field in Preference._fields:
         del worse_after[field]
         assert none._replace(**{field: 4}, **worse_after) < none
     assert Preference._fields == (
-        "lookups",
-        "memory",
-        "headroom",
+        "full",
+        "small",
         "narrow",
         "shards",
-        "cut",
         "types",
+        "cut",
+        "skewed",
+        "doubled",
         "uneven",
     )
 

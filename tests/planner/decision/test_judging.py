@@ -1,12 +1,16 @@
 """What a choice is weighed against, and what would turn it."""
 
+from dataclasses import replace
+
 import pytest
 
+from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import EmbeddingTable, Workload
 from planner import plan
 from planner.decision.choice import SIMPLE, simple_plan
-from planner.decision.judging import explained_rival
+from planner.decision.judging import cut_small, explained_rival
 from planner.examples import example_problem
+from sharders.problem.options import TableOption, make_plan, make_sharding
 from sharders.problem.sharding_problem import ShardingProblem
 
 
@@ -46,3 +50,31 @@ def test_the_rival_does_not_depend_on_the_seed(problem: ShardingProblem, seed: i
     again = explained_rival(made.workload, made.topology, made.plan)
     assert again is not None
     assert again.plan == made.report.verdict.rival.plan
+
+
+def test_small_tables_that_are_cut_are_weighed_against_whole_ones() -> None:
+    tables = tuple(
+        EmbeddingTable(name=f"t{i}", num_embeddings=100, embedding_dim=64, pooling_factor=2)
+        for i in range(3)
+    )
+    problem = example_problem(Workload(tables=tables, local_batch_size=256), world_size=2)
+    rows, whole = (
+        make_plan(
+            problem.topology,
+            [make_sharding(each, problem.topology, TableOption(sharding_type=kind), ranks)
+             for each in tables],
+        )
+        for kind, ranks in ((ShardingType.ROW_WISE, ()), (ShardingType.TABLE_WISE, (0,)))
+    )  # fmt: skip
+    assert cut_small(problem, whole) is None
+    found = cut_small(problem, rows)
+    assert found is not None
+    assert found.tables == ("t0", "t1", "t2")
+    assert found.longer is not None
+    strict = replace(tables[0], sharding_types=(ShardingType.ROW_WISE,))
+    bound = ShardingProblem.of(
+        replace(problem.workload, tables=(strict, *tables[1:])), problem.topology
+    )
+    fixed = cut_small(bound, rows)
+    assert fixed is not None
+    assert fixed.longer is None

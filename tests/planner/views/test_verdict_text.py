@@ -7,7 +7,7 @@ from costmodel.step.graph import Stage
 from planner import plan
 from planner.examples import example_workload
 from planner.planned.report import Report, SearchReport
-from planner.planned.verdict import NarrowBlocks, PlanVerdict, Rival, Turn
+from planner.planned.verdict import CutSmall, NarrowBlocks, PlanVerdict, Rival, Turn
 from planner.search.search import SearchEnd
 from planner.views.verdict_text import tied_sentence, verdict_sentences
 
@@ -40,6 +40,17 @@ def test_narrow_blocks_have_a_reason() -> None:
     )
     assert "even load or room" in said(narrow=replace(narrow, longer=-0.01))
     assert "do not fit" in said(narrow=NarrowBlocks(tables=("hist",), longer=None))
+
+
+def test_small_tables_that_are_cut_have_a_reason() -> None:
+    small = CutSmall(tables=("a", "b"), longer=0.053)
+    assert said(small=small).endswith(
+        " 2 tables below 16.0 MiB are cut, to share the collectives of the others: whole, the step "
+        "would be 5.3% longer by the models."
+    )
+    alike = CutSmall(tables=("a",), longer=0.0)
+    assert "1 table below 16.0 MiB is cut: whole, the step would be no longer" in said(small=alike)
+    assert "do not fit" in said(small=replace(small, longer=None))
 
 
 def test_one_rival_is_named_with_its_odds_and_what_would_turn_it() -> None:
