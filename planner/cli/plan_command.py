@@ -188,7 +188,6 @@ def _show(planned: "Planned", target: str | None, output: Output) -> None:
 
 def _last_lines(planned: "Planned", target: str, seconds: float) -> str:
     """Return the two lines below a plan: how it was found, and which commands come next."""
-    from planner.environment.compiled import INTERPRETED, REMEDY
     from planner.show.format import count
 
     search = planned.report.search
@@ -201,8 +200,6 @@ def _last_lines(planned: "Planned", target: str, seconds: float) -> str:
         how += _early(search.end)
         if search.proof is not None and search.proof.gap is not None:
             how += f", gap of its own objective {search.proof.gap:.1%}"
-        if not search.compiled:
-            how += f"); {INTERPRETED} ({REMEDY}"
     if target == "-":
         return f"\nPlanned in {seconds:.1f} s ({how})"
     file = shlex.quote(target)

@@ -23,7 +23,10 @@ MODULES = (
 )
 """The modules with a ``.pxd`` file beside them."""
 INTERPRETED = "the search runs interpreted, some hundred times as slowly"
-REMEDY = "install a C compiler, and reinstall shardwise"
+REMEDY = (
+    "in a checkout run `python setup.py build_ext --inplace`, elsewhere install a C compiler and "
+    "reinstall shardwise"
+)
 
 
 def interpreted_modules() -> tuple[str, ...]:

@@ -211,16 +211,30 @@ class _Builder:
             common, usable = self.validator.fields(
                 schema.TableFields, data["defaults"], self.defaults_path
             )
-        tables = []
+        tables: list[EmbeddingTable | None] = []
         for number, row in enumerate(rows):
             path = (*self.path, "tables", number)
             own, complete = self.validator.fields(schema.Table, row, path)
+            copies = own.pop("count", 1)
             if own or complete:
                 table = self._table(common, own, path, batch=batch, ask=usable and complete)
-                tables.append(table if usable and complete else None)
+                tables += self._copied(table, copies, path) if usable and complete else [None]
         unique = self._note_twice(rows)
         built = tuple(table for table in tables if table is not None)
-        return built if unique and len(built) == len(rows) else None
+        return built if unique and len(built) == len(tables) >= len(rows) else None
+
+    def _copied(
+        self, table: EmbeddingTable | None, copies: int, path: KeyPath
+    ) -> Sequence[EmbeddingTable | None]:
+        """Return so many tables like one, with numbered names; None in them: it is wrong."""
+        if table is None or copies == 1:
+            return [table]
+        if table.feature_names:
+            message = "tables of a `count` have features of their own: leave out `feature_names`"
+            self.validator.note(message, (*path, "feature_names"))
+            return [None]
+        names = (f"{table.name}_{number}" for number in range(copies))
+        return [dataclasses.replace(table, name=name) for name in names]
 
     def _table(
         self,

@@ -161,6 +161,9 @@ class TableFields(_WorkloadSection):
     (TorchRec's `stash_weights`, with TrainPipelineSparseDistEmbStash)."""
 
 
+Count = Annotated[Int64, Field(ge=1, le=limits.MOST_TABLES)]
+
+
 class Table(TableFields):
     """One embedding table, and how a training batch reads it."""
 
@@ -168,6 +171,8 @@ class Table(TableFields):
 
     name: Name | None = None
     """Unique in the file. Needed."""
+    count: Count = 1
+    """So many tables like this one, named `name_0`, `name_1` and so on; 1 leaves the name."""
     feature_names: list[str] = Field(
         default=_TABLE["feature_names"], json_schema_extra={"maxItems": limits.MOST_FEATURES}
     )

@@ -7,7 +7,7 @@ local_batch_size: 8192            # samples per GPU
 pipeline: sparse_dist             # TorchRec's TrainPipelineSparseDist; none, or dlrm for plain DLRM
 optimizer: rowwise_adagrad        # of the tables, fused into their backward
 dense:                            # the rest of the model, data parallel
-  bottom_mlp: [512, 256, 128]     # layers that dense features go through: inputs first
+  bottom_mlp: [512, 256, 128]     # widths of the layers that dense features go through
   interaction: dot
   top_mlp: [1024, 1024, 512, 256, 1]
   precision: bf16

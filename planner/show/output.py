@@ -85,10 +85,15 @@ def _harmless(text: str) -> str:
 class ProgressLine:
     """A line on a terminal's stderr that shows a search's progress and then vanishes."""
 
-    def __init__(self, output: Output, time_limit: float) -> None:
+    def __init__(self, output: Output, time_limit: float = 0.0) -> None:
         self._live = output.live
         self._time_limit = time_limit
         self._start = self._shown = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """Show what is being done now."""
+        if self._live:
+            self._write(text)
 
     def watch(self, sharder: str, progress: "Progress") -> None:
         """Show a search's progress, at most ten times a second."""

@@ -72,12 +72,19 @@ def best_change(others: Alternatives) -> float | None:
 
 
 def _ways(editor: PlanEditor, index: int, order: Sequence[int]) -> Iterator[PlacedOption]:
-    """Yield a table's options on the first ranks of an order; its present option on other ranks."""
+    """Yield a table's options on the first ranks of an order and on those with most room.
+
+    Its present option has more places, on other ranks.
+    """
     problem, present = editor.problem, editor.choices[index]
+    room = editor.free().tolist()
+    roomy = sorted(order, key=lambda rank: -room[rank])
     for option in problem.options[editor.tables[index].name]:
         most = MOST_PLACES if option == present.option else 1
-        ways = (PlacedOption(option, ranks) for ranks in places(problem.topology, option, order))
-        yield from islice((way for way in ways if way != present), most)
+        near = islice(places(problem.topology, option, order), most + 1)
+        free = islice(places(problem.topology, option, roomy), 1)
+        ways = (PlacedOption(option, ranks) for ranks in dict.fromkeys((*near, *free)))
+        yield from (way for way in ways if way != present)
 
 
 def _way_name(option: TableOption, present: TableOption) -> str:

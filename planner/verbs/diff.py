@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from costmodel.base.errors import InputError, Problem
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, TableSharding
 from costmodel.domain.workload import Workload
@@ -85,7 +86,14 @@ class PlanDiff:
 
 
 def compare_plans(old: Planned | str | Path, new: Planned | str | Path) -> PlanDiff:
-    """Return the differences of two plans or plan files, with what each change adds to the step."""
+    """Return the differences of two plans or plan files, with what each change adds to the step.
+
+    Raises
+    ------
+    PlannerError
+        A file is no plan, or the plans have no table in common.
+
+    """
     before, after = (each if isinstance(each, Planned) else load_plan(each) for each in (old, new))
     return _diff(before, after)
 
@@ -95,6 +103,9 @@ def _diff(old: Planned, new: Planned) -> PlanDiff:
     before = {sharding.table: sharding for sharding in old.plan.tables}
     after = {sharding.table: sharding for sharding in new.plan.tables}
     both = [name for name in before if name in after]
+    if not both:
+        message = "the plans are of different models: no table of one is in the other"
+        raise InputError("compare", (Problem(message=message),))
     changed = [name for name in both if before[name] != after[name]]
     changes = _effects(old, new, [(before[name], after[name]) for name in changed])
     added = [TableChange(table=n, old=None, new=s) for n, s in after.items() if n not in before]

@@ -1,6 +1,6 @@
 """Making a plan: a problem, a search against the clock, a choice, a report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,7 +15,7 @@ from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
 from costmodel.step.graph import Stage
-from planner.environment.compiled import interpreted_modules
+from planner.environment.compiled import INTERPRETED, REMEDY, interpreted_modules
 from planner.environment.settings import DEFAULT_HARDWARE
 from planner.files.profiles import load_profile
 from planner.files.workload_reading import read_workload, refused
@@ -205,11 +205,8 @@ class PlanningTask:
             end=search_end(names, attempts).value,
             is_bare=stages.is_bare and all((each.bound or 0.0) <= bound for each in attempts),
         )
-        if isinstance(told, str):
-            report = replace(report, notes=(*report.notes, told))
-        if choice is None:
-            report = replace(report, notes=(*report.notes, WITHOUT_CHOICE))
-        elif sharder == AUTO:
+        report = replace(report, notes=(*report.notes, *_notes(told, choice)))
+        if choice is not None and sharder == AUTO:
             verdict = make_verdict(
                 problem,
                 choice,
@@ -288,6 +285,16 @@ def _begun(search: Search | None, options: Mapping[str, Any]) -> Search:
     """Return how to search, with the time limit counting from now if it does not count yet."""
     given = replace(search or Search(), **options)
     return given if given.began is not None else replace(given, began=given.clock())
+
+
+def _notes(told: Attempt | str | None, choice: "Choice | None") -> Iterator[str]:
+    """Yield warnings of a search: how slow it was, and what there was no time for."""
+    if interpreted_modules():
+        yield f"{INTERPRETED}, and finds worse plans in its time: {REMEDY}"
+    if isinstance(told, str):
+        yield told
+    if choice is None:
+        yield WITHOUT_CHOICE
 
 
 def _rival(baseline: str, beside: Attempt | None, choice: "Choice") -> Attempt | None:

@@ -25,7 +25,7 @@ from planner.files.profiles import load_profile
 from planner.planned.notes import notes_on
 from planner.planned.planned import Planned
 from planner.planned.report import STAGE_NAMES
-from planner.search.search import Search, SearchEnd
+from planner.search.search import Search, SearchEnd, Watch
 from planner.show.format import count, signed_duration
 from planner.verbs.changes import on_gpus
 from planner.verbs.loading import is_usable
@@ -102,6 +102,8 @@ def usual_changes(planned: Planned) -> Iterator[Change]:
     yield other(f"local batch {2 * batch:,}", replace(workload, local_batch_size=2 * batch))
     with suppress(ValueError):  # more than can be planned for
         yield _with_nodes(planned, _gpus_change(planned, 2 * topology.world_size))
+    if topology.world_size > 1 and topology.world_size % 2 == 0:
+        yield _with_nodes(planned, _gpus_change(planned, topology.world_size // 2))
 
 
 def asked_change(planned: Planned, text: str) -> Change:
@@ -264,6 +266,16 @@ def effect(before: Mapping[Stage, Seconds], after: Mapping[Stage, Seconds]) -> s
     return f"{STAGE_NAMES[stage]} {signed_duration(changes[stage])}"
 
 
+def _labelled(label: str, watch: Watch) -> Watch:
+    """Return a watcher that tells another one of the label, whichever sharder searches."""
+
+    def watched(sharder: str, progress: Progress) -> None:
+        del sharder
+        watch(label, progress)
+
+    return watched
+
+
 def _ignore(change: str, error: PlannerError) -> None:
     del change, error
 
@@ -283,10 +295,13 @@ def remedies(
         if search.interrupted():
             return
         left = began + search.time_limit - search.clock()
-        own = replace(search, time_limit=max(0.1, left / (len(changes) - number)), began=None)
-        search.watch(
-            f"what if: {change.text}", Progress(evaluated=0, best=planned.report.step_time)
+        own = replace(
+            search,
+            time_limit=max(0.1, left / (len(changes) - number)),
+            began=None,
+            watch=_labelled(f"what-if {number + 1} of {len(changes)}: {change.text}", search.watch),
         )
+        own.watch("", Progress(evaluated=0, best=planned.report.modelled.seconds))
         try:
             yield remedy_of(planned, change, own)
         except PlannerError as error:

@@ -59,7 +59,8 @@ def remedies_text(explanation: Explanation, width: int) -> Iterator[Text]:
     yield Text("  What would help (searched again from this plan)", style="bold")
     yield from table(helpful)
     if not helpful:
-        yield Text(f"    nothing {'so far' if unknown else 'that was tried'}")
+        tried = "that was tried" if explanation.remedies or explanation.unplanned else "was tried"
+        yield Text(f"    nothing {'so far' if unknown else tried}")
     if useless or explanation.unplanned:
         yield Text("  What would not", style="bold")
     yield from table(useless)

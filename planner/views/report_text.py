@@ -67,11 +67,12 @@ def headline_text(report: Report, width: int) -> Iterator[Text]:
     """Yield the workload and the machine."""
     nodes = f" in {report.num_nodes} nodes" if report.num_nodes > 1 else ""
     assumed = " (assumed; set --hardware)" if report.hardware_assumed else ""
-    weights = memory(report.weight_bytes)
+    state = sum(rank.memory.optimizer_state for rank in report.ranks)
+    held = memory(report.weight_bytes + state)
     batches = report.gradient_accumulation_steps
     accumulated = f" × {batches:,} a step" if batches > 1 else ""
     parts = (
-        f"{count(report.num_tables, 'table')}, {weights} of weights",
+        f"{count(report.num_tables, 'table')}, {held} of weights + state",
         f"local batch {report.local_batch_size:,}{accumulated}",
         f"{report.world_size} × {report.hardware}{nodes}{assumed}",
     )
@@ -111,7 +112,7 @@ def beyond_text(found: Sequence[Extrapolation]) -> str:
     """Return which stages on the critical path lie outside what was measured, two by name."""
     stages = [STAGE_NAMES[each.stage] for each in found if each.critical > 0]
     more = [f"{len(stages) - 2} more"] if len(stages) > 2 else []
-    return f"of the step is in work outside what was measured: {', '.join(stages[:2] + more)}"
+    return f"of the step rests on no measurement: {', '.join(stages[:2] + more)}"
 
 
 def gain_text(gap: float) -> str:
@@ -149,6 +150,7 @@ def _breakdown_text(breakdown: Mapping[Stage, float], width: int) -> Iterator[Te
 
 def _ranks_text(report: Report, width: int) -> Iterator[Text]:
     """Yield the table of ranks: all, or the busiest when there are many."""
+    yield Text("  Ranks (times overlap, and do not add up)", style="bold")
     ranks = report.ranks
     if len(ranks) > MOST_RANKS:
         busiest = sorted(ranks, key=lambda rank: (-rank.lookup, rank.rank))

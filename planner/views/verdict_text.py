@@ -57,7 +57,7 @@ def rival_sentences(rival: Rival) -> Iterator[str]:
         yield f"Sharding hardly matters: {way} takes as long, within {share}."
         return
     longer, sure = percent_fine(rival.longer), odds(rival.probability_slower)
-    said = f"{way} takes {longer} longer as expected, and is slower with P {sure}."
+    said = f"{way} is expected to take {longer} longer: slower with P {sure}."
     yield said[0].upper() + said[1:]
     if rival.turn is not None:
         yield turn_sentence(rival.turn)

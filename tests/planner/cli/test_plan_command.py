@@ -33,7 +33,7 @@ def test_the_report_goes_to_stdout_and_the_rest_to_stderr(run: Command, director
     assert done.code == 0
     shape = [re.sub(r"\d[\d.,]*\d|\d", "0", line) for line in done.out.splitlines()]
     assert shape[0] == (
-        "0 tables, 0 GiB of weights · local batch 0 · 0 × h0-sxm (assumed; set --hardware)"
+        "0 tables, 0 GiB of weights + state · local batch 0 · 0 × h0-sxm (assumed; set --hardware)"
     )
     assert "  Where the step goes (critical path)" in shape
     assert max(map(len, done.out.splitlines())) <= 100

@@ -53,6 +53,17 @@ def test_what_a_file_does_not_say_is_the_default() -> None:
     assert parse_workload(f"tables: [{TABLE}]", "x") == Workload(tables=(table,))
 
 
+def test_many_tables_like_one_are_numbered() -> None:
+    text = "tables: [{name: t, count: 3, num_embeddings: 10, embedding_dim: 4}]"
+    tables = parse_workload(text, "w.yaml").tables
+    assert [each.name for each in tables] == ["t_0", "t_1", "t_2"]
+    assert {each.num_embeddings for each in tables} == {10}
+    one = parse_workload(text.replace("count: 3", "count: 1"), "w.yaml").tables
+    assert [each.name for each in one] == ["t"]
+    with pytest.raises(InputError, match="features of their own"):
+        parse_workload(text.replace("count: 3", "count: 3, feature_names: [f]"), "w.yaml")
+
+
 def test_defaults_hold_for_tables_that_do_not_say() -> None:
     text = """\
 defaults: {embedding_dim: 64, pooling_factor: 3}
@@ -341,7 +352,7 @@ def test_the_schema_has_every_field_of_the_domain(
 ) -> None:
     public = [f.name for f in dataclasses.fields(domain) if not f.name.startswith("_")]
     named = {renamed.get(name, name) for name in public}
-    assert set(model.model_fields) - {"defaults"} == named
+    assert set(model.model_fields) - {"defaults", "count"} == named
 
 
 def test_every_field_in_the_schema_is_described_and_closed() -> None:

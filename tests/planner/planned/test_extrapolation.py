@@ -45,7 +45,7 @@ def test_the_most_critical_comes_first() -> None:
 
 def test_two_stages_are_named_and_the_rest_counted() -> None:
     found = extrapolations(timeline("lookup", "output", "mlp"))
-    said = "of the step is in work outside what was measured: "
+    said = "of the step rests on no measurement: "
     assert beyond_text(found[1:]) == f"{said}lookup forward, all-to-all"
     assert beyond_text(found) == f"{said}dense forward, lookup forward, 1 more"
 
@@ -57,9 +57,7 @@ def test_a_simulated_step_says_what_part_of_it_was_extrapolated() -> None:
         found = extrapolations(step, host_assumed=True)
         sure = replace(made.confidence, step_time=step.step_time)
         lines = timeline_text(step, 100, replace(made, confidence=sure, extrapolated=found))
-        return [line.plain for line in lines if "outside" in line.plain]
+        return [line.plain for line in lines if "rests on" in line.plain]
 
-    assert said(timeline("output")) == [
-        "  10% of the step is in work outside what was measured: all-to-all"
-    ]
+    assert said(timeline("output")) == ["  10% of the step rests on no measurement: all-to-all"]
     assert said(timeline()) == []

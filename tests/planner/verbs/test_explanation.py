@@ -150,8 +150,9 @@ def test_a_change_is_on_nodes_as_they_are_and_says_where_their_number_differs(
 
 def test_more_gpus_say_how_many_nodes_they_are_on(naive: Planned) -> None:
     topology = make_topology(naive.topology.hardware, 8)
-    *_, change = usual_changes(replace(naive, topology=topology))
-    assert change.text == "16 GPUs instead of 8 (2 nodes)"
+    *_, more, fewer = usual_changes(replace(naive, topology=topology))
+    assert more.text == "16 GPUs instead of 8 (2 nodes)"
+    assert fewer.text == "4 GPUs instead of 8"
     large = make_topology(replace(topology.hardware, gpus_per_node=72), 72)
     smaller = asked_change(replace(naive, topology=large), "hardware=h200-sxm")
     assert smaller.text == "hardware=h200-sxm (9 nodes)"

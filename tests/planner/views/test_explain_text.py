@@ -26,7 +26,8 @@ EXPLANATION = """\
   Why these choices
     user_history    column_wise ×2    1.0 GiB, 50% of the lookups; otherwise on other ranks +1.0%, \
 table_wise +20.0% (host +200 us)
-    item            table_wise → 1    1.0 GiB, 50% of the lookups; otherwise row_wise does not fit
+    item            table_wise → 1    1.0 GiB, 50% of the lookups; otherwise row_wise does \
+not fit beside the others
     ads             column_wise ×2    1.0 GiB, 50% of the lookups; on your `ranks`
   What would help (searched again from this plan)
     local batch 32,768  1.50 ms  +50.0%  43.7 M samples/s  1.33×  lookup forward +400 us
@@ -181,7 +182,9 @@ def explained(*choices: TableExplanation) -> str:
 
 def test_the_shortest_comes_first_and_what_does_not_fit_last() -> None:
     others = Alternatives(ratios={"row_wise": 1.1, "data_parallel": inf}, fixed=False)
-    assert alternatives_text(others) == "row_wise +10.0%, data_parallel does not fit"
+    assert (
+        alternatives_text(others) == "row_wise +10.0%, data_parallel does not fit beside the others"
+    )
 
 
 def test_a_table_without_a_choice_says_so() -> None:

@@ -112,7 +112,7 @@ def made(num_tables: int = 1, confidence: Confidence = CONFIDENCE) -> Report:
 
 
 REPORT = """\
-3 tables, 90.0 GiB of weights · local batch 16,384 · 2 × h100-sxm (assumed; set --hardware)
+3 tables, 90.0 GiB of weights + state · local batch 16,384 · 2 × h100-sxm (assumed; set --hardware)
 
   step time   1.00 ms  (0.90 - 1.10 ms, 90%)    32.8 M samples/s
   baseline    1.30 ms  TorchRec's planner (1.9.2), ported; this plan is 1.30× faster, P 93%
@@ -122,6 +122,7 @@ REPORT = """\
     lookup forward  0.40 ms  40%  ████████████████
     all-to-all      0.10 ms  10%  ████
 
+  Ranks (times overlap, and do not add up)
   Rank    Lookup   Collectives   Waiting      Idle   Memory, of 60.0 GiB usable
      0   0.40 ms       0.10 ms   0.00 ms   0.10 ms   ████████········  30.0 GiB   50%
      1   0.20 ms       0.10 ms   0.20 ms   0.30 ms   ████████████████  60.0 GiB  100%

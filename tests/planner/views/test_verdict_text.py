@@ -55,13 +55,13 @@ def test_small_tables_that_are_cut_have_a_reason() -> None:
 
 def test_one_rival_is_named_with_its_odds_and_what_would_turn_it() -> None:
     assert said() == (
-        "TorchRec's plan (5 row_wise) takes 3.4% longer as expected, and is slower with P 83%. "
+        "TorchRec's plan (5 row_wise) is expected to take 3.4% longer: slower with P 83%. "
         "It would win if host operations took 6.00 us instead of the assumed 9.00 us: P 6%."
     )
     lookups = Turn(assumption="lookups", factor=2.5, probability=0.001, value=None)
     assert said(replace(RIVAL, sharder="naive", turn=lookups)) == (
-        "The plan of whole tables in turn (5 row_wise) takes 3.4% longer as expected, and is "
-        "slower with P 83%. It would win if lookups took 2.50× as long as assumed: P <1%."
+        "The plan of whole tables in turn (5 row_wise) is expected to take 3.4% longer: slower "
+        "with P 83%. It would win if lookups took 2.50× as long as assumed: P <1%."
     )
 
 
