@@ -38,7 +38,7 @@ from planner.validation.judge import (
     success_rate,
 )
 from planner.validation.machine_speed import probe_data, probes
-from planner.validation.validate import Validation, compared
+from planner.validation.validate import Validation, compared, modelled
 from planner.validation.validation_text import validation_text
 
 HERE = Path(__file__).parent
@@ -131,6 +131,7 @@ def studied(
             job=Job(num_plans=len(files), world_size=2, local_world_size=2, device="cpu", **job),
             ranks=list(zip(*by_plan, strict=True)),
             probed=probed,
+            predict=modelled,
         ),
         scores={each: entry["torchrec_score_s"] for each, entry in record.items()},
     )

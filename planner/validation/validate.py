@@ -93,6 +93,29 @@ def validate(
     return compared(files, names, profile, job=job, ranks=ranks, probed=chosen)
 
 
+def modelled(file: PlanFile, profile: HardwareProfile, slowdown: float = 1.0) -> StepPrediction:
+    """Return a plan's step by the models, on a machine slower by a factor."""
+    timeline = plan_timeline(file.workload, topology_of(file, profile), file.plan)
+    if slowdown != 1.0:
+        timeline = simulate(slowed(timeline.graph, slowdown))
+    return StepPrediction.of(timeline, synchronous=profile.device is Device.CPU)
+
+
+def expected(file: PlanFile, profile: HardwareProfile, slowdown: float = 1.0) -> StepPrediction:
+    """Return a plan's expected step with its interval, on a machine slower by a factor.
+
+    Both are longer than the models' step by as much as on the machine as it was calibrated.
+    """
+    topology = topology_of(file, profile)
+    (confidence,) = confidences(file.workload, topology, (file.plan,))
+    made, plain = modelled(file, profile, slowdown), modelled(file, profile)
+    ratio = made.step_time / plain.step_time
+    low, high = confidence.interval
+    return replace(
+        made, step_time=ratio * confidence.step_time, interval=(ratio * low, ratio * high)
+    )
+
+
 def compared(
     files: Sequence[PlanFile],
     names: Sequence[str],
@@ -101,17 +124,19 @@ def compared(
     job: Job,
     ranks: Sequence[Sequence[RankResult]],
     probed: Sequence[Record] = (),
+    predict: Callable[[PlanFile, HardwareProfile, float], StepPrediction] = expected,
 ) -> Validation:
     """Return the comparison of measured and predicted steps.
 
     ``ranks`` has every rank's results by plan; ``probed`` are the kernels of the calibration that
-    every round measured again.
+    every round measured again. What is compared is what ``predict`` says: benches of the models
+    alone take ``modelled``.
     """
     slowdown = common_slowdown(probed, ranks)
 
     def judged(slowdown: float) -> tuple[Outcome, ...]:
         return tuple(
-            outcome(name, predicted(file, profile, slowdown), [rank[index] for rank in ranks])
+            outcome(name, predict(file, profile, slowdown), [rank[index] for rank in ranks])
             for index, (file, name) in enumerate(zip(files, names, strict=True))
         )
 
@@ -126,16 +151,3 @@ def compared(
         device=profile.device,
         job=job,
     )
-
-
-def predicted(file: PlanFile, profile: HardwareProfile, slowdown: float = 1.0) -> StepPrediction:
-    """Return a plan's expected step with its interval, on a machine slower by a factor."""
-    topology = topology_of(file, profile)
-    timeline = plan_timeline(file.workload, topology, file.plan)
-    (confidence,) = confidences(file.workload, topology, (file.plan,))
-    longer, modelled = confidence.step_time / timeline.step_time, timeline.step_time
-    if slowdown != 1.0:
-        timeline = simulate(slowed(timeline.graph, slowdown))
-    low, high = (each * timeline.step_time / modelled for each in confidence.interval)
-    made = StepPrediction.of(timeline, synchronous=profile.device is Device.CPU)
-    return replace(made, step_time=longer * made.step_time, interval=(low, high))

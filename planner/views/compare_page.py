@@ -60,7 +60,7 @@ def diff_page(diff: "PlanDiff", names: tuple[str, str]) -> str:
         *warning_panels(diff.notes),
         _steps_panel(breakdown_spec([diff.old, diff.new], names)),
         Panel(
-            title="Tables that are elsewhere",
+            title="Tables that are sharded otherwise",
             note=f"{diff.num_unchanged:,} are where they were. Tables are changed from the top "
             "down, so that what they add sums up to the change of the step"
             f"; {others_text(diff)}: {signed_duration(diff.other_change)}.",

@@ -29,7 +29,7 @@ CAUSE_NAMES: Mapping[Cause, str] = {
     Cause.ALL_REDUCE_ACROSS: "all-reduce across nodes",
     Cause.REDUCE_SCATTER_ACROSS: "reduce-scatter across nodes",
     Cause.ALL_GATHER_ACROSS: "all-gather across nodes",
-    Cause.STRUCTURE: "structure of the step",
+    Cause.STRUCTURE: "whole steps beyond their kernels",
     Cause.UNREAD: "the unread dense part",
 }
 

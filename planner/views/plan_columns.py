@@ -71,7 +71,7 @@ def path_columns(end: Seconds = 0.0) -> list[Column[PathRow]]:
         Column("took", lambda row: row.seconds, times(end), key="time_s", page="Took"),
         Column("stage", lambda row: row.stage, STAGE_NAMES.__getitem__, key="stage", page="Stage"),
         Column("rank", lambda row: row.rank, NUMBER, key="rank", page="Rank", none="all"),
-        Column("bound by", lambda row: row.bound_by, key="bound_by", page="Bound by", priority=1),
+        Column("limit", lambda row: row.bound_by, key="bound_by", page="Limit", priority=1),
         Column("from", lambda row: row.source, key="source", page="From", priority=2),
     ]
 

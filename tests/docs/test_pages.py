@@ -97,7 +97,7 @@ def test_every_label_of_the_first_screen_is_explained() -> None:
     screen, _, rest = page.partition("<!-- end screen -->")
     explained = set(re.findall(r"^\| `([^`]+)` \|", rest, re.MULTILINE))
     labels = set(re.findall(r"^  ([a-z][a-z ]+?)  +[\d.]+ ?(?:%|[mu]?s)", screen, re.MULTILINE))
-    assert {"step time", "predicted", "baseline", "bound", "beyond"} <= labels
+    assert {"step time", "baseline", "to gain", "unmeasured"} <= labels
     columns = re.findall(r"^  (Rank .*)$", screen, re.MULTILINE)
     labels |= set(re.split(r"  +", columns[0]))
     labels |= set(STAGE_NAMES.values())

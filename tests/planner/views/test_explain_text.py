@@ -17,12 +17,12 @@ from planner.views.plan_columns import alternatives_text
 EXPLANATION = """\
 1.00 ms per step (0.90 - 1.10 ms, 90%).
 1.00 ms by the models, without their errors; rank 0 is the last to finish. Critical path:
-       at      took   stage            rank   bound by         from
+       at      took   stage            rank   limit            from
   0.00 ms   0.40 ms   lookup forward      0   HBM bandwidth    roofline
   0.40 ms   0.10 ms   all-to-all        all   link bandwidth   fitted
   0.50 ms   0.50 ms   dense forward       0   arithmetic       fitted
   How sure this is
-  Its variance: host time 50%, structure of the step 30%
+  Its variance: host time 50%, whole steps beyond their kernels 30%
   Why these choices
     user_history    column_wise ×2    1.0 GiB, 50% of the lookups; otherwise on other ranks +1.0%, \
 table_wise +20.0% (host +200 us)

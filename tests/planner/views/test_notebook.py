@@ -182,7 +182,7 @@ def test_two_plans_beside_each_other(planned: planner.Planned) -> None:
     )  # fmt: skip
     page = diff_page(planner.compare_plans(planned, other), ("old.json", "new.json"))
     assert "old.json and new.json" in page
-    assert "Tables that are elsewhere" in page
+    assert "Tables that are sharded otherwise" in page
     assert planner.compare_plans(planned, other).other_model == ""
     both = Comparison((planned, other))
     assert repr(both).startswith("<Comparison of 2 sharders: naive ")
