@@ -103,8 +103,8 @@ class DenseReading:
         if self.not_run:
             doubts.append(f"what it runs could not be read ({self.not_run})")
         return (
-            f"{read}; {'; '.join(doubts)}. What that may take is in the step's interval, not in "
-            "the predicted step; `dense` tells what there is"
+            f"{read}; {'; '.join(doubts)}. What that may take widens the step's interval, and "
+            "lengthens the expected step; `dense` tells what there is"
         )
 
 

@@ -138,7 +138,7 @@ def test_files_and_pipes_get_utf_8_in_any_locale(directory: Path) -> None:
 def test_a_plan_goes_through_a_pipe_that_has_no_name() -> None:
     done = shell('"$@" | cat', *PLAN, "-q", "-o", "/dev/stdout")
     assert done.stderr == ""
-    assert '"schema_version": 1' in done.stdout
+    assert '"schema_version": 2' in done.stdout
 
 
 @pytest.mark.usefixtures("directory")

@@ -376,7 +376,7 @@ def test_the_interval_is_wider_where_less_was_read() -> None:
     model = nn.ModuleDict({"tables": tables(), "mix": nn.Bilinear(1024, 1024, 2048, device=META)})
     solution = planned(model)
     told = planned(model, dense=replace(solution.workload.dense, most_products=0.0))
-    assert solution.step_time == told.step_time
+    assert solution.step_time > told.step_time  # as expected: what was not read may take long
     (low, high), (sure_low, sure_high) = (x.confidence.interval for x in (solution, told))
     assert high / low > 1.5 * sure_high / sure_low
     assert next(iter(solution.confidence.causes)) == "unread_dense_part"
