@@ -82,8 +82,8 @@ def notes_on_reading(workload: Workload) -> Iterator[str]:
     if dense.most_products:
         yield (
             f"the dense part was read from {dense.read_parameters:,} of "
-            f"{count(dense.model_parameters, 'parameter')}: what it may take beside that widens the "
-            "interval, and lengthens the expected step"
+            f"{count(dense.model_parameters, 'parameter')}: what it may take beside that widens "
+            "the interval, and lengthens the expected step"
         )
 
 
