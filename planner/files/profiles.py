@@ -6,12 +6,14 @@ sentence for people; ``kind`` beside it is a ``Source`` (``measured``, ``datashe
 once per entry.
 """
 
+from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
+from operator import attrgetter
 from pathlib import Path
 
 from costmodel.base.errors import UnknownNameError
-from costmodel.domain.hardware import HardwareProfile
+from costmodel.domain.hardware import HardwareProfile, Source
 from planner.files.disk import read_text
 from planner.files.profile_reading import profile_from_document
 from planner.files.profile_yaml import profile_text
@@ -42,7 +44,27 @@ def load_profile(name_or_path: str | Path) -> HardwareProfile:
     is_named = path.suffix in {".yaml", ".yml", ".json"} or path.exists()
     if not name or not is_named:
         raise UnknownNameError("hardware profile", name, profile_names())
-    return parse_profile(read_text(path), name)
+    return _without_false_sources(parse_profile(read_text(path), name))
+
+
+def _without_false_sources(profile: HardwareProfile) -> HardwareProfile:
+    """Return a profile without the shipped one's sources of numbers that are not its own.
+
+    A copy of a shipped profile in which a number was changed still says where the old number comes
+    from: the new one is assumed.
+    """
+    if profile.name not in profile_names():
+        return profile
+    shipped = _packaged(profile.name)
+    changed = {
+        name: f"assumed: written over {old:g} of the shipped {profile.name}"
+        for name, said in profile.sources.items()
+        if said == shipped.sources.get(name) and not name.startswith("gpu.gemm.")
+        if isinstance(old := attrgetter(name)(shipped), int | float)
+        if attrgetter(name)(profile) != old
+    }
+    kinds = {**profile.kinds, **dict.fromkeys(changed, Source.ASSUMED)}
+    return replace(profile, sources={**profile.sources, **changed}, kinds=kinds)
 
 
 def parse_profile(text: str, source: str) -> HardwareProfile:

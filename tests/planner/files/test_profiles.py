@@ -443,3 +443,17 @@ def test_an_unknown_kind_of_source_is_a_problem() -> None:
     text = dump_profile(load_profile("h100-sxm"))
     with pytest.raises(InputError, match="unknown kind `guessed`"):
         parse_profile(text.replace("kind: assumed", "kind: guessed", 1), "p")
+
+
+def test_a_number_written_over_in_a_copy_of_a_shipped_profile_is_assumed(tmp_path: Path) -> None:
+    text = dump_profile(load_profile("h100-sxm"))
+    copy = tmp_path / "mine.yaml"
+    copy.write_text(text)
+    assert load_profile(copy).kind("gpu.memory_bandwidth") is Source.MEASURED
+    (line,) = re.findall(r"^  memory_bandwidth: .*$", text, re.MULTILINE)
+    copy.write_text(text.replace(line, re.sub(r"value: [^,]*,", "value: 9000 GB/s,", line)))
+    edited = load_profile(copy)
+    assert edited.gpu.memory_bandwidth == 9e12
+    assert edited.kind("gpu.memory_bandwidth") is Source.ASSUMED
+    assert edited.sources["gpu.memory_bandwidth"].startswith("assumed: written over 3e+12 of the")
+    assert edited.kind("gpu.l2_bytes") is load_profile("h100-sxm").kind("gpu.l2_bytes")
