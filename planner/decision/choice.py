@@ -49,6 +49,8 @@ SIMPLE = ("naive", "lookup_greedy")
 """Sharders that place tables whole, in turn and by lookups. Descents start from the faster plan,
 too, as one that changes one table at a time never gets there: collectives of a type cost the same
 until its last table has gone."""
+MOST_PASSES = 8
+"""The second simple plan is made if there is time for so many of the first."""
 IMPROVING = "annealing"
 """The sharder that improves plans, whichever sharder found them."""
 DOUBT = 0.6
@@ -105,7 +107,7 @@ def choose(
         for every ``PLANS_PER_LOOK`` of them, so that the choice does not depend on the clock.
 
     """
-    simple = simple_plan(problem) if improve else None
+    simple = simple_plan(problem, time_left) if improve else None
     besides = [] if simple is None else [simple]
     found = _distinct(sorted([*attempts[1:], *besides], key=_step_time), attempts[0])
     robust = robust_search(problem, time_left, max_plans) if improve else None
@@ -122,9 +124,10 @@ def choose(
         found = [*found[:1], *_by_mean(robust, near), *far]
     elif improve:
         found = sorted(found, key=_step_time)
-    by_others = [*(each for each in attempts if each.status is SearchStatus.GIVEN), *besides]
+    given = [each for each in attempts if each.status is SearchStatus.GIVEN]
+    by_others = [*given, *besides]
     candidates = _candidates(found, ends, by_others)
-    least = 1 + len(by_others) if robust is None else LEAST_CANDIDATES
+    least = 1 + len(given) if robust is None else LEAST_CANDIDATES
     candidates, samples = _timed(problem, candidates, time_left, least)
     means = [samples.mean(number) for number in range(len(candidates))]
     best = min(range(len(candidates)), key=means.__getitem__) if improve else 0
@@ -169,9 +172,18 @@ def choosing_time(problem: ShardingProblem, limit: Seconds) -> Seconds:
     return share if affordable_machines(problem, share) >= LEAST_SCENARIOS else 0.0
 
 
-def simple_plan(problem: ShardingProblem) -> Attempt | None:
-    """Return the fastest plan of ``SIMPLE`` by the models; None: none fits."""
-    made = (run_sharder(sharder, problem, Search(), inf) for sharder in SIMPLE)
+def simple_plan(
+    problem: ShardingProblem, time_left: Callable[[], Seconds] = lambda: inf
+) -> Attempt | None:
+    """Return the fastest plan of ``SIMPLE`` by the models; None: none fits.
+
+    The second is left out where it would take much of the time left.
+    """
+    made: list[Attempt] = []
+    for sharder in SIMPLE:
+        if made and time_left() < MOST_PASSES * made[0].time:
+            break
+        made.append(run_sharder(sharder, problem, Search(), inf))
     return min((each for each in made if each.plan), key=_step_time, default=None)
 
 

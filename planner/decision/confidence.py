@@ -9,6 +9,7 @@ from costmodel.domain.workload import Workload
 from planner.planned.report import Confidence
 
 if TYPE_CHECKING:
+    from costmodel.step.loads import PlanLoads
     from costmodel.uncertainty.step_samples import StepSamples
 
 
@@ -17,16 +18,18 @@ def confidences(
     topology: Topology,
     plans: Sequence[ShardingPlan],
     most: int | None = None,
+    loads: "PlanLoads | None" = None,
 ) -> tuple[Confidence, ...]:
     """Return each plan's step and how sure it is, and its odds against the others.
 
-    ``most`` is the largest number of samples; None: as many as usual.
+    ``most`` is the largest number of samples; None: as many as usual. ``loads`` may know shards of
+    the plans.
     """
     from costmodel.uncertainty.sampling import NUM_SAMPLES, Draws
     from costmodel.uncertainty.step_samples import sample_steps
 
     draws = Draws.of(topology, most or NUM_SAMPLES)
-    samples = sample_steps(workload, topology, plans, draws=draws)
+    samples = sample_steps(workload, topology, plans, draws=draws, loads=loads)
     return tuple(confidence_of(samples, index) for index in range(len(plans)))
 
 

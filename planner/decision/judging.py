@@ -58,7 +58,7 @@ def make_verdict(
     host_time
         The host's part of the critical path.
     in_time
-        Asked before what would turn the choice is looked for.
+        Asked before what would turn the choice is looked for, and what small tables gain.
     time_left
         Asked before the rest, which is left out where there is no time.
 
@@ -69,7 +69,7 @@ def make_verdict(
         host_time=host_time,
         free_batch=_free_batch(problem, plan, time_left),
         narrow=narrow_blocks(problem, plan, time_left),
-        small=cut_small(problem, plan),
+        small=cut_small(problem, plan) if in_time() else None,
     )
 
 
@@ -172,8 +172,9 @@ def cut_small(problem: ShardingProblem, plan: ShardingPlan) -> CutSmall | None:
     held = [0.0] * plan.world_size
     for each in plan.tables:
         table = problem.workload.table(each.table)
-        for rank in each.ranks:
-            held[rank] += table.pooling_factor * table.embedding_dim / len(each.ranks)
+        ranks = each.ranks
+        for rank in ranks:
+            held[rank] += table.pooling_factor * table.embedding_dim / len(ranks)
     whole = with_small_whole(problem.workload, problem.topology, plan, cut, held)
     now = problem.objective.step_time(plan)
     return CutSmall(

@@ -21,7 +21,7 @@ NONE = "none"
 _ENDING = (DEFAULT_BASELINE, TORCHREC)
 """Sharders that end by themselves; stopped earlier they might return another plan."""
 WITHOUT = "no plan to compare with: "
-_SHARE = 0.2
+_SHARE = 0.1
 """Share of the search's time limit that a baseline may take."""
 _TABLE_TIME: Seconds = 4e-4
 """Seconds that the default baseline takes for each table until it has a plan. Where less time is

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 JUDGING_PASSES = 2.0
 """Time of one look at another batch or assumption, in times of the first plan
 (``stages.PASSES``)."""
-FEW_SAMPLES = 32
+FEW_SAMPLES = 16
 """Number of samples of the models' errors where the limit left no time for choosing: the mean is
 within 1% of that of all samples, in half the time (5,000 tables on 1,024 ranks)."""
 WITHOUT_CHOICE = "the time limit left none for choosing: the plan is the best of the search alone"
@@ -222,6 +222,7 @@ class PlanningTask:
         self, chosen: Attempt, beside: Attempt | None, choice: "Choice | None"
     ) -> tuple[Confidence, Baseline | None]:
         """Return the chosen plan's step, and the baseline's under the same errors."""
+        from planner.decision.choice import known_loads
         from planner.decision.confidence import confidences
 
         if choice is not None and (beside is None or beside.plan in choice.plans):
@@ -229,7 +230,8 @@ class PlanningTask:
         else:
             workload, topology = self.problem.workload, self.problem.topology
             plans = (chosen.found,) if beside is None else (chosen.found, beside.found)
-            confidence, *rest = confidences(workload, topology, plans, FEW_SAMPLES)
+            known = known_loads(self.problem)
+            confidence, *rest = confidences(workload, topology, plans, FEW_SAMPLES, known)
             sampled = rest[0] if rest else None
         if beside is None or sampled is None:
             return confidence, None
