@@ -23,7 +23,7 @@ LATE_SHARE, LATE_TIME = 0.1, 1.0
 """A command may take longer than its limit by this share of it plus these seconds."""
 LEAST_TIME: Seconds = 0.2
 """Seconds that each stage after the search may take at least, if the limit leaves them."""
-PASSES = 6.0
+PASSES = 7.0
 """Time that the stages after the search take at least, as a multiple of the time of the first plan:
 the only work of the workload's size that was measured on this machine before."""
 REPORT_PASSES = 1.7
@@ -79,7 +79,7 @@ class PlanningStage(Enum):
 
 _SHARES = {
     PlanningStage.BASELINE: _Share(0.1, 0.3, passes_after=PASSES),
-    PlanningStage.CHOICE: _Share(0.6, 0.7, least=2.0, passes_after=2.6, passes=3.6),
+    PlanningStage.CHOICE: _Share(0.6, 0.7, least=2.0, passes_after=2.6, passes=4.6),
     PlanningStage.BOUND: _Share(0.15, 0.7, least=1.0, passes_after=2.6),
     PlanningStage.REPORT: _Share(1.0, 1.0, passes=2.0),
 }
