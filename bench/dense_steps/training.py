@@ -103,8 +103,7 @@ def _timed(made: TimedModel, profile: str) -> dict[str, Any]:
     kept = PlanFile(plan=solution.plan, workload=solution.workload, hardware=profile)
     return {
         "steps_ms": [round(1e3 * each, 3) for each in steps],
-        "predicted_ms": 1e3 * solution.step_time,
-        "expected_ms": 1e3 * confidence.expected,
+        "expected_ms": 1e3 * solution.step_time,
         "interval_ms": [1e3 * each for each in confidence.interval],
         "operators": 0 if listed is None else len(listed.operators),
         "shardings": shardings(plan),
