@@ -306,9 +306,10 @@ class Gpu:
     in_place_efficiency: float = 1.0
     """The same of a tensor changed in place: above 1, as nothing is fetched to be overwritten."""
     update_costs: Mapping[str, UpdateCost] = field(default_factory=dict)
-    """A core's backward by optimizer, and ``unpooled`` after its name where each id has a row of
-    its own: kernels of their own, that take up to 40 times as long (fbgemm-gpu-cpu 1.8). Those that
-    are not there take what row-wise Adagrad of pooled rows does."""
+    """A core's backward by optimizer, with ``fp16`` after its name where weights are, and
+    ``unpooled`` where each id has a row of its own: kernels of their own, that take up to 40 times
+    as long (fbgemm-gpu-cpu 1.8). Those that are not there take what row-wise Adagrad of pooled FP32
+    rows does."""
     element_times: Mapping[str, Seconds] = field(default_factory=dict)
     """Seconds of an element of an operator beyond those of its bytes, by the operator's name in
     aten; of others memory alone decides."""

@@ -187,9 +187,12 @@ def shard_traffics(
     return traffic
 
 
-def update_key(optimizer: Optimizer, *, unpooled: bool) -> str:
-    """Return the name under which a core's backward has a cost of its own."""
-    return f"{optimizer.value} unpooled" if unpooled else optimizer.value
+def update_key(optimizer: Optimizer, *, half: bool, unpooled: bool) -> str:
+    """Return the name under which a core's backward has a cost of its own.
+
+    ``half``: weights are of FP16.
+    """
+    return optimizer.value + " fp16" * half + " unpooled" * unpooled
 
 
 def _put_costs(traffic: Array, shards: LookupShards, optimizer: Optimizer, caches: Caches) -> None:
@@ -197,17 +200,21 @@ def _put_costs(traffic: Array, shards: LookupShards, optimizer: Optimizer, cache
     costs = dict(caches.update_costs)
     if not costs:
         return
-    unpooled = shards.is_unpooled.tolist()
+    unpooled, bytes_each = shards.is_unpooled.tolist(), shards.element_bytes.tolist()
     used = [own or optimizer for own in shards.optimizer.tolist()]
     fused = (shards.kernel == KERNELS[ComputeKernel.FUSED]).tolist()
-    for place, (each, is_unpooled, is_fused) in enumerate(zip(used, unpooled, fused, strict=True)):
-        cost = costs.get(update_key(each, unpooled=is_unpooled)) if is_fused else None
+    keys = (
+        update_key(each, half=size == DataType.FP16.num_bytes, unpooled=is_unpooled)
+        for each, size, is_unpooled in zip(used, bytes_each, unpooled, strict=True)
+    )
+    for place, (key, is_fused) in enumerate(zip(keys, fused, strict=True)):
+        cost = costs.get(key) if is_fused else None
         if cost is None:
             continue
         row, columns = traffic[place], shards.num_columns[place]
-        keys, unique = row[Traffic.LOOKUPS], row[Traffic.ROWS]
+        ids, unique = row[Traffic.LOOKUPS], row[Traffic.ROWS]
         row[Traffic.BACKWARD_HBM] = row[Traffic.BACKWARD_L2] = 0.0
-        row[Traffic.UPDATES] = keys * (cost.id_time + columns * cost.id_column_time)
+        row[Traffic.UPDATES] = ids * (cost.id_time + columns * cost.id_column_time)
         each_row = cost.row_time + columns * cost.row_column_time + unique * cost.row_pair_time
         row[Traffic.UPDATES] += unique * each_row
 

@@ -1,8 +1,8 @@
-"""Fitting the backward of a core's lookups by other optimizers, and without pooling.
+"""Fitting the backward of a core's lookups by other optimizers and types, and without pooling.
 
-FBGEMM has a CPU kernel for each optimizer, and others where each id has a row of its
-own. The times of ``UpdateCost`` are fitted to a few points of each, none below 0, in relative
-error; all else is as fitted to the full grid.
+FBGEMM has a CPU kernel for each optimizer and type of weights, and others where each id has a row
+of its own. The times of ``UpdateCost`` are fitted to a few points of each, none below 0, in
+relative error; all else is as fitted to the full grid.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,13 @@ from scipy.optimize import nnls
 from costmodel.base.arrays import Array
 from costmodel.domain.hardware import UpdateCost
 from costmodel.domain.plan import ComputeKernel
-from costmodel.domain.workload import Pooling
+from costmodel.domain.workload import DataType, Pooling
 from costmodel.kernels.shard_traffic import update_key
 from costmodel.kernels.traffic import Traffic
 from planner.calibration.curves import Accuracy, accuracy, rounded
 from planner.calibration.fit_embedding import EmbeddingFit
 from planner.calibration.lookup_data import LookupSetting, point_of, table_traffics, tables_of
-from planner.calibration.points import EmbeddingPoint
+from planner.calibration.points import EmbeddingPoint, TableSet
 from planner.calibration.records import Record
 
 _FEWEST = 8
@@ -50,6 +50,12 @@ class UpdateFit:
     num_points: int
 
 
+def backward_of(tables: TableSet) -> str:
+    """Return the name of a core's backward of some tables."""
+    half, unpooled = tables.data_type is DataType.FP16, tables.pooling is Pooling.NONE
+    return update_key(tables.optimizer, half=half, unpooled=unpooled)
+
+
 def by_backward(records: Sequence[Record], *, on_core: bool) -> Lookups:
     """Return lookups by their backward; on a GPU all are of one kind."""
     if not on_core:
@@ -58,7 +64,7 @@ def by_backward(records: Sequence[Record], *, on_core: bool) -> Lookups:
     for record in records:
         tables, key = tables_of(record), ""
         if tables.compute_kernel is ComputeKernel.FUSED:
-            key = update_key(tables.optimizer, unpooled=tables.pooling is Pooling.NONE)
+            key = backward_of(tables)
         found.setdefault(key, []).append(record)
     others = {
         key: some

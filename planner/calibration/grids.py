@@ -97,17 +97,21 @@ def _updates(target: Target) -> Iterator[EmbeddingPoint]:
     batches but for the number of ids: without pooling an id takes microseconds.
     """
     limits = embedding_limits(target)
-    for optimizer, unpooled in product(CPU_OPTIMIZERS, (False, True)):
-        if unpooled or optimizer not in target.optimizers:
-            few = replace(
-                limits,
-                optimizers=(optimizer,),
-                num_ids=_UNPOOLED_IDS if unpooled else _POOLED_IDS,
-                unpooled_share=float(unpooled),
-                table_counts=(1, 2),
-            )
-            every = embedding_grid(_UPDATE_SETS, _BATCHES_PER_SET, few)
-            yield from (p for p in every if p.tables.compute_kernel is ComputeKernel.FUSED)
+    kinds = ((DataType.FP32, False), (DataType.FP32, True), (DataType.FP16, False))
+    for optimizer, (data_type, unpooled) in product(CPU_OPTIMIZERS, kinds):
+        plain = data_type is DataType.FP32 and not unpooled
+        if plain and optimizer in target.optimizers:
+            continue
+        few = replace(
+            limits,
+            optimizers=(optimizer,),
+            data_types=(data_type,),
+            num_ids=_UNPOOLED_IDS if unpooled else _POOLED_IDS,
+            unpooled_share=float(unpooled),
+            table_counts=(1, 2),
+        )
+        every = embedding_grid(_UPDATE_SETS, _BATCHES_PER_SET, few)
+        yield from (p for p in every if p.tables.compute_kernel is ComputeKernel.FUSED)
 
 
 def embedding_limits(target: Target) -> EmbeddingLimits:

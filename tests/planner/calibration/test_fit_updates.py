@@ -7,12 +7,11 @@ from calibration_cases import BACKWARD_OP_TIME, CORE, FACTS, L2_BYTES, MACHINE, 
 
 from costmodel.domain.hardware import UpdateCost
 from costmodel.domain.plan import ComputeKernel
-from costmodel.domain.workload import Optimizer, Pooling
 from costmodel.kernels.embedding import backward_time
-from costmodel.kernels.shard_traffic import Caches, gpu_caches, update_key
+from costmodel.kernels.shard_traffic import Caches, gpu_caches
 from costmodel.kernels.traffic import Traffic
 from costmodel.step.issue import LOOKUP_BACKWARD
-from planner.calibration.fit_updates import by_backward
+from planner.calibration.fit_updates import backward_of, by_backward
 from planner.calibration.lookup_data import point_of, point_traffic, table_traffics, tables_of
 from planner.calibration.points import EmbeddingPoint
 from planner.calibration.profile import fit_profile
@@ -32,7 +31,7 @@ def lookups() -> list[Record]:
 def slow(record: Record, host: float) -> Record:
     """Return a measurement of a backward with ``KNOWN`` costs."""
     tables = tables_of(record)
-    if update_key(tables.optimizer, unpooled=tables.pooling is Pooling.NONE) != KEY:
+    if backward_of(tables) != KEY:
         return record
     rows = table_traffics(point_of(record), Caches(l2_bytes=L2_BYTES))
     keys, unique = rows[:, Traffic.LOOKUPS], rows[:, Traffic.ROWS]
@@ -46,13 +45,11 @@ def test_lookups_are_told_apart_by_their_backward() -> None:
     found = by_backward(lookups(), on_core=True)
     assert found.others.keys() == {
         "sgd", "adagrad", "sgd unpooled", "adagrad unpooled", "rowwise_adagrad unpooled",
+        "sgd fp16", "adagrad fp16", "rowwise_adagrad fp16",
     }  # fmt: skip
-    plain = {
-        (tables_of(each).optimizer, tables_of(each).pooling)
-        for each in found.plain
-        if tables_of(each).compute_kernel is ComputeKernel.FUSED
-    }
-    assert plain == {(Optimizer.ROWWISE_ADAGRAD, Pooling.SUM)}
+    plain = map(tables_of, found.plain)
+    fused = {backward_of(each) for each in plain if each.compute_kernel is ComputeKernel.FUSED}
+    assert fused == {"rowwise_adagrad"}
     assert by_backward(lookups(), on_core=False) == (lookups(), {})
 
 
@@ -74,9 +71,7 @@ def test_known_costs_are_found_again_and_predict_that_backward_alone() -> None:
     record = next(
         each
         for each in records
-        if isinstance(each.point, EmbeddingPoint)
-        and tables_of(each).optimizer is Optimizer.ADAGRAD
-        and tables_of(each).pooling is Pooling.NONE
+        if isinstance(each.point, EmbeddingPoint) and backward_of(tables_of(each)) == KEY
     )
     traffic = point_traffic(point_of(record), gpu_caches(gpu))
     predicted = float(backward_time(traffic, made.profile))

@@ -8,7 +8,7 @@ from costmodel.base.units import GB, GIB
 from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType, Optimizer, Pooling
-from planner.calibration.fit_updates import MOST_POINTS
+from planner.calibration.fit_updates import MOST_POINTS, backward_of
 from planner.calibration.grids import CPU_OPTIMIZERS, Grid, embedding_limits, grid_points
 from planner.calibration.points import CollectivePoint, EmbeddingPoint, Family, GemmPoint
 
@@ -68,10 +68,11 @@ def test_a_core_measures_a_few_lookups_of_each_backward_that_is_not_in_the_full_
     points = [
         p for p in _lookups(TARGET, Grid.QUICK) if p.tables.compute_kernel is ComputeKernel.FUSED
     ]
-    found = Counter((p.tables.optimizer, p.tables.pooling is Pooling.NONE) for p in points)
-    most = found.pop((Optimizer.ROWWISE_ADAGRAD, False))
-    others = set(product(CPU_OPTIMIZERS, (True, False))) - {(Optimizer.ROWWISE_ADAGRAD, False)}
-    assert found.keys() == others
+    found = Counter(backward_of(p.tables) for p in points)
+    most = found.pop("rowwise_adagrad")
+    named = (optimizer.value for optimizer in CPU_OPTIMIZERS)
+    kinds = {f"{name}{kind}" for name, kind in product(named, ("", " unpooled", " fp16"))}
+    assert found.keys() == kinds - {"rowwise_adagrad"}
     assert all(8 <= number <= MOST_POINTS < most for number in found.values())
 
 
