@@ -43,7 +43,7 @@ def _plan_is_read(path: Path, plan: str) -> None:
 
 def _of_ids(path: Path) -> None:
     law = _LAWS[path.stat().st_size % len(_LAWS)]
-    words = ("inspect", path.name, "--embedding-dim", "8", "--as", law, "-o", "new.yaml")
+    words = ("inspect", path.name, "--embedding-dim", "8", "--law", law, "-o", "new.yaml")
     if _written(path, *words):
         _read(path, "plan", "new.yaml", *_SEARCH, "-o", "new.json")
 

@@ -3,11 +3,9 @@
 import os
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from planner.cli.pages import check_page, html_option, write_page
 from planner.cli.shared_options import SEED, TIME, Parsed, output_options, plan_limit
@@ -17,7 +15,8 @@ from planner.cli.values import (
     HARDWARE,
     SHARDER,
     WRITTEN,
-    Completed,
+    ListOf,
+    parse_name,
     refuse_overwriting,
 )
 from planner.environment.interrupts import interruptible
@@ -27,9 +26,6 @@ from planner.show.output import Output
 if TYPE_CHECKING:
     from planner.sweeping.sweep_points import Sweep, SweepPoint
 
-    _ListType = click.ParamType[Any]
-else:
-    _ListType = click.ParamType  # generic from click 8.4 on
 
 MOST_JOBS = 256
 NO_PLAN = 4
@@ -48,33 +44,6 @@ def parse_rate(text: str) -> float:
     return number
 
 
-class ListOf(_ListType):
-    """Values between commas, each read by a function that raises ValueError with what is wrong."""
-
-    name = "list"
-
-    def __init__(self, parse: Callable[[str], object], values: Completed | None = None) -> None:
-        self._parse, self._values = parse, values
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Return what may be the last value."""
-        return [] if self._values is None else self._values.shell_complete(ctx, param, incomplete)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's signature
-        """Read the values of an option."""
-        if not isinstance(value, str):
-            return value
-        if self._values is not None:
-            for each in value.split(","):
-                self._values.convert(each, param, ctx)
-        try:
-            return tuple(self._parse(each) for each in value.split(","))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
 def _price(text: str) -> tuple[str, float]:
     """Return the machine and the price that `NAME=PRICE` says."""
     name, equals, price = text.rpartition("=")
@@ -86,12 +55,6 @@ def _price(text: str) -> tuple[str, float]:
     raise ValueError(f"`{text}` is not a price; write `h100-sxm=2.5`")
 
 
-def _name(text: str) -> str:
-    if not text:
-        raise ValueError("a name is missing between commas")
-    return text
-
-
 @click.command("sweep")
 @click.argument("workload", metavar="FILE", type=FILE)
 @click.option(
@@ -99,7 +62,7 @@ def _name(text: str) -> str:
     help="GPUs in all, on as few nodes as hold them.",
 )  # fmt: skip
 @click.option(
-    "--hardware", type=ListOf(_name, HARDWARE), metavar="NAME|FILE,...",
+    "--hardware", type=ListOf(parse_name, HARDWARE), metavar="NAME|FILE,...",
     help="Hardware profiles; `planner profiles` lists them.",
 )  # fmt: skip
 @click.option(

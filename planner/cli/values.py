@@ -65,6 +65,61 @@ class Completed(_ParamType):
         return [*items, *(CompletionItem(before + comma + name) for name in found)]
 
 
+class ListOf(_ParamType):
+    """Values between commas, each read by a function that raises ValueError with what is wrong."""
+
+    name = "list"
+
+    def __init__(self, parse: Callable[[str], object], values: Completed | None = None) -> None:
+        self._parse, self._values = parse, values
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return what may be the last value."""
+        return [] if self._values is None else self._values.shell_complete(ctx, param, incomplete)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's signature
+        """Read the values of an option."""
+        if not isinstance(value, str):
+            return value
+        if self._values is not None:
+            for each in value.split(","):
+                self._values.convert(each, param, ctx)
+        try:
+            return tuple(self._parse(each) for each in value.split(","))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Pairs(_ParamType):
+    """``NAME=VALUE``, the value read by a function that raises ValueError with what is wrong."""
+
+    name = "pair"
+
+    def __init__(self, parse: Callable[[str], object], *, nameless: bool = False) -> None:
+        self._parse, self._nameless = parse, nameless
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's signature
+        """Return the name, empty if there may be none, and the value."""
+        if not isinstance(value, str):
+            return value
+        name, equals, text = value.rpartition("=")
+        if not name and not self._nameless:
+            self.fail(f"`{value}` is no NAME=VALUE", param, ctx)
+        try:
+            return name, self._parse(text if equals and name else value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def parse_name(text: str) -> str:
+    """Return a name of a list."""
+    if not text:
+        raise ValueError("a name is missing between commas")
+    return text
+
+
 def refuse_overwriting(path: str, named_by: str) -> None:
     """Refuse to write over a file that no option names, but something else does.
 

@@ -56,13 +56,18 @@ def parse_time(text: str) -> "Seconds":
     return seconds
 
 
+_MOST_EXPONENT = 64.0
+"""A power of a whole number but 1 is too large from there on."""
+
+
 def parse_count(text: str) -> int:
-    """Return a whole number of at least 1 from ``1e6``, ``1_000_000`` or ``1000000``."""
+    """Return a whole number of at least 1 from ``1e6``, ``1_000_000``, ``1000000`` or ``2**20``."""
+    base, power, exponent = text.replace("^", "**").partition("**")
     try:
-        number = float(text)
-    except ValueError:
+        number = float(base) ** min(float(exponent), _MOST_EXPONENT) if power else float(text)
+    except (ValueError, OverflowError, ZeroDivisionError):
         raise ValueError(f"`{text}` is not a number") from None
-    if not 1 <= number <= MOST_ROWS or not number.is_integer():
+    if isinstance(number, complex) or not 1 <= number <= MOST_ROWS or not number.is_integer():
         raise ValueError(f"a whole number from 1 to {MOST_ROWS:,} is needed, got `{text}`")
     return int(number)
 

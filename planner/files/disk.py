@@ -68,7 +68,7 @@ def read_bytes(path: str | Path, *, most: int = MOST_BYTES) -> bytes:
                 raise file_error(path, f"{_TOO_LARGE.format(most)}, as no file of its kind is")
             return file.read()
     except FileNotFoundError:
-        raise file_error(path, "no such file", _neighbour(Path(path))) from None
+        raise missing_file(path) from None
     except ValueError:  # a name with a null byte
         raise file_error(path, "this is no name of a file") from None
     except IsADirectoryError:
@@ -216,6 +216,11 @@ def _mode(target: Path) -> int:
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask
+
+
+def missing_file(path: str | Path) -> InputError:
+    """Return the error that there is no such file, with the name of one like it."""
+    return file_error(path, "no such file", _neighbour(Path(path)))
 
 
 def _neighbour(path: Path) -> str | None:

@@ -1,39 +1,50 @@
-"""From recorded ids to tables: matching features with tables, and updating a workload file."""
+"""From recorded ids to tables: what columns are, which tables they go to, and what batches read."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from costmodel.base.errors import InputError, Problem, suggestion
+import numpy as np
+
+from costmodel.base.errors import InputError, Problem
 from costmodel.domain.workload import Workload
-from costmodel.inputs.distribution import InputDistribution
 from planner.environment.extras import require
-from planner.files.disk import read_text, source_name
-from planner.files.source import parse_yaml
-from planner.files.workload_reading import parse_workload, workload_from_document
-from planner.files.workload_text import dump_workload_data, inputs_data
-from planner.inspection.reading import read_samples
-from planner.inspection.samples import FeatureSample, RecordedIds
-from planner.inspection.statistics import TableObservation, length_spread, observe
-from planner.show.format import count
+from planner.inspection.asked import Asked
+from planner.inspection.column_facts import ColumnFacts
+from planner.inspection.counter import Counter, Watch, counter_of
+from planner.inspection.features import check_names, check_rows, features_of_tables, matched
+from planner.inspection.key_counts import Spectrum
+from planner.inspection.kinds import ColumnKind, Kind, is_unnamed, kind_of, table_kind
+from planner.inspection.logs import RestartError
+from planner.inspection.recorded import Recorded, open_recorded
+from planner.inspection.statistics import (
+    TableObservation,
+    TableRows,
+    length_spread,
+    observe,
+    rows_of,
+)
 
-_ROWS = "num_embeddings is the largest id seen + 1"
-DIGITS = 5
-"""Significant digits of shares and hits in files; the sample is no more precise."""
+MOST_BATCH, LEAST_BATCH, MANY_BATCHES = 2**16, 2**12, 8
+"""Samples of a batch of a log if none are given: so many at most and at least, or so few that there
+are eight batches; 4,096 are those of a GPU that a workload has if it says nothing."""
+_MOST_NAMED = 5
+"""Columns that an error names."""
+_LONG_ROWS = 64
+"""Ids of a feature in a sample from which batches are smaller, so that they can be held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """Observations of the tables in a file of recorded ids."""
+    """Observations of the tables in recorded ids."""
 
     source: str
+    num_samples: int
     batch_samples: int
     """Number of samples of one batch."""
     tables: tuple[TableObservation, ...]
-    skipped: tuple[str, ...] = ()
-    """Names of arrays that are not ids."""
+    columns: tuple[ColumnKind, ...] = ()
+    """What every column is taken for, and why."""
     unknown: tuple[str, ...] = ()
     """Features of the file that the workload does not have."""
     missing: tuple[str, ...] = ()
@@ -44,300 +55,252 @@ class Inspection:
     length_spread: float | None = None
     """Standard deviation of the ids in batches of ``local_batch_size``, over their mean."""
     padding: Mapping[str, int] = field(default_factory=dict)
-    """Number of negative ids by feature, taken as padding, not as lookups."""
+    """Number of ids by feature that are padding, not lookups."""
+    padding_ids: Mapping[str, int] = field(default_factory=dict)
+    """By feature the id that is padding besides negative ones, as given or told by the file."""
+    shuffled: bool = False
+    """Whether batches are those of a training that shuffles samples."""
+    planned_samples: int = LEAST_BATCH
+    """Samples of a batch that is planned: asked for, or of one GPU."""
+    spoilt_lines: int = 0
+    """Lines left out, as they have another number of fields."""
+    interrupted: bool = False
+    """Whether only the first samples were counted."""
 
 
 def inspect(
-    path: str | Path, *, workload: Workload | None = None, batch_samples: int | None = None
+    *paths: str | Path,
+    workload: Workload | None = None,
+    asked: Asked | None = None,
+    watch: Watch | None = None,
 ) -> Inspection:
-    """Return what a file of recorded ids says about tables.
+    """Return what files of recorded ids say about tables.
 
     Parameters
     ----------
-    path
-        A .pt, .npz, .npy or .parquet file.
+    paths
+        Files of one format, folders, globs; ``-`` is standard input.
     workload
         Whose tables to look at: features go to the tables that name them, or, if the file has no
-        names, in order. Without it every feature is a table.
-    batch_samples
-        Samples of one batch; by default the batches the file keeps apart, or all it has.
+        names, in order. Without it every column of ids is a table.
+    asked
+        What columns are, where that is not to be guessed.
+    watch
+        Is told of the progress, and may end the counting.
 
     Raises
     ------
     InputError
-        The file is not one of recorded ids, or does not fit the workload.
+        The files are not ones of recorded ids, or do not fit the workload.
     MissingDependencyError
-        SciPy, which fits laws to counts, is not installed.
+        SciPy, which fits laws to counts, or pyarrow, which reads logs, is not installed.
 
     """
-    require("`planner inspect`", "inspect", "scipy")
-    samples = read_samples(path)
-    source = source_name(path)
-    size = _batch_samples(samples, batch_samples, source)
-    if workload is None:
-        return _features_as_tables(samples, size, source)
-    return _tables_of(workload, samples, size, source)
+    require("`planner inspect`", "inspect", "scipy", "pyarrow")
+    asked = asked or Asked()
+    with open_recorded(paths, asked) as recorded:
+        check_names(recorded, asked)
+        absent: Mapping[str, tuple[str, ...]] = {}
+        while True:
+            tables = features_of_tables(recorded, asked)
+            if workload is not None:
+                of_model, absent = matched(recorded, workload)
+                used = {column for columns in of_model.values() for column in columns}
+                own = {name: each for name, each in tables.items() if not used & {*each}}
+                tables = {**of_model, **{n: e for n, e in own.items() if n not in of_model}}
+            size = _batch_samples(recorded, asked)
+            local = None if workload is None else workload.local_batch_size
+            counter = counter_of(recorded, asked, tables, local)
+            try:
+                counter.count(recorded, size, watch)
+            except RestartError:
+                continue
+            return _Result(recorded, asked, workload, counter, size, absent).inspection()
 
 
-def _features_as_tables(samples: RecordedIds, batch_samples: int, source: str) -> Inspection:
-    """Return what samples say if every feature has a table of its own."""
-    tables = tuple(
-        observe(feature.name, [feature], batch_samples=batch_samples)
-        for feature in samples.features
-        if len(feature.ids)
-    )
-    empty = tuple(feature.name for feature in samples.features if not len(feature.ids))
-    return Inspection(
-        source=source,
-        batch_samples=batch_samples,
-        tables=tables,
-        skipped=(*samples.skipped, *empty),
-        padding=_padding(samples.features),
-    )
+def _batch_samples(recorded: Recorded, asked: Asked) -> int:
+    """Return the samples of a batch: those asked for, as recorded, or so that there are some."""
+    given = asked.batch_samples or recorded.batch_samples
+    if given:
+        return min(given, recorded.num_rows or given) if not asked.batch_samples else given
+    rows = recorded.num_rows
+    if rows is not None and rows < 2 * LEAST_BATCH:
+        return 2 * LEAST_BATCH
+    size = MOST_BATCH
+    while rows is not None and size > LEAST_BATCH and rows < MANY_BATCHES * size:
+        size //= 2
+    return max(min(size, LEAST_BATCH), int(size / max(1.0, recorded.row_values / _LONG_ROWS)))
 
 
-def _tables_of(
-    workload: Workload, samples: RecordedIds, batch_samples: int, source: str
-) -> Inspection:
-    """Return what samples say of a workload's tables."""
-    matched, absent = _matched(samples, workload, source)
-    _check_rows(matched, workload, source)
-    all_features = [feature for features in matched.values() for feature in features]
-    known = {name for table in workload.tables for name in (table.name, *table.features)}
-    unknown = tuple(f.name for f in samples.features if f.name not in known)
-    return Inspection(
-        source=source,
-        batch_samples=batch_samples,
-        tables=tuple(
-            observe(
-                name,
-                features,
-                batch_samples=batch_samples,
-                num_embeddings=workload.table(name).num_embeddings,
-            )
-            for name, features in matched.items()
-        ),
-        skipped=samples.skipped,
-        unknown=unknown if samples.named else (),
-        missing=tuple(t.name for t in workload.tables if t.name not in {*matched, *absent}),
-        absent=absent,
-        length_spread=length_spread(all_features, workload.local_batch_size),
-        padding=_padding(all_features),
-    )
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What was counted, and how it becomes tables."""
 
+    recorded: Recorded
+    asked: Asked
+    workload: Workload | None
+    counter: Counter
+    size: int
+    absent: Mapping[str, tuple[str, ...]]
 
-def _padding(features: Sequence[FeatureSample]) -> dict[str, int]:
-    return {feature.name: feature.padding for feature in features if feature.padding}
+    def inspection(self) -> Inspection:
+        """Return the observations.
 
+        Raises
+        ------
+        InputError
+            There is no table in it, or what was said of its columns cannot be.
 
-def _batch_samples(samples: RecordedIds, asked: int | None, source: str) -> int:
-    """Return the samples of a batch: those asked for, or as recorded."""
-    recorded = samples.features[0].num_samples
-    if asked is None:
-        return recorded // samples.num_batches
-    if asked > recorded:
-        message = f"a batch of {count(asked, 'sample')} is more than the {recorded:,} in the file"
-        raise InputError(source, (Problem(message=message),))
-    return asked
-
-
-def _matched(
-    samples: RecordedIds, workload: Workload, source: str
-) -> tuple[dict[str, tuple[FeatureSample, ...]], dict[str, tuple[str, ...]]]:
-    """Return the features of tables with all of theirs in the file.
-
-    And the lacking ones of others.
-    """
-    by_name = {feature.name: feature for feature in samples.features}
-    if not samples.named:
-        names = [name for table in workload.tables for name in table.features]
-        if len(names) != len(by_name):
-            raise InputError(source, (_counts_differ(len(by_name), len(names)),))
-        by_name = dict(zip(names, samples.features, strict=True))
-    matched, absent = {}, {}
-    for table in workload.tables:
-        features = [by_name[name] for name in table.features if name in by_name]
-        lacking = tuple(name for name in table.features if name not in by_name)
-        if not features and table.name in by_name:
-            features, lacking = [by_name[table.name]], ()
-        if features and lacking:
-            absent[table.name] = lacking
-        elif any(len(feature.ids) for feature in features):
-            matched[table.name] = tuple(features)
-    if not matched:
-        raise InputError(source, tuple(_nothing_matched(by_name, absent)))
-    return matched, absent
-
-
-def _nothing_matched(
-    by_name: Mapping[str, FeatureSample], absent: Mapping[str, Sequence[str]]
-) -> Iterator[Problem]:
-    found = ", ".join(list(by_name)[:5])
-    has = f"the file has {found}; tables are found by `name` or `feature_names`"
-    for table, lacking in absent.items():
-        message = f"table `{table}` has features that are not in this file: {', '.join(lacking)}"
-        yield Problem(message=message, hint=suggestion(lacking[0], list(by_name)) or has)
-    if not absent:
-        yield Problem(message="no table of the workload has a feature in this file", hint=has)
-
-
-def _counts_differ(here: int, there: int) -> Problem:
-    return Problem(
-        message=f"the file has {here} features without names, the workload {there}",
-        hint="without names they go to tables in order, so the numbers must agree",
-    )
-
-
-def _check_rows(
-    matched: Mapping[str, Sequence[FeatureSample]], workload: Workload, source: str
-) -> None:
-    problems = []
-    for name, features in matched.items():
-        rows = workload.table(name).num_embeddings
-        largest = max(int(feature.ids.max()) for feature in features if len(feature.ids))
-        if largest >= rows:
-            problems.append(
-                Problem(
-                    message=f"table `{name}` has {rows:,} rows, but the file has id {largest:,}",
-                    hint="give the right `num_embeddings`, or hash the ids as training does",
-                )
-            )
-    if problems:
-        raise InputError(source, tuple(problems))
-
-
-def remarks(inspection: Inspection) -> Iterator[str]:
-    """Yield warnings for those who use these counts for a model."""
-    for table in inspection.tables:
-        ids = f"{count(table.num_distinct, 'distinct id')} of up to {table.largest_id:,}"
-        if table.is_unhashed:
-            yield (
-                f"`{table.name}` has ids that are no rows ({ids}): unhashed ones. Its rows are "
-                "given as the distinct ids seen; hash them as training does, or keep them in a "
-                "key-value table"
-            )
-        elif table.is_sparse:
-            yield (
-                f"`{table.name}` has {ids}: unhashed ones, or few of many rows. Its rows are "
-                "given as the largest id + 1"
-            )
-    for name, lacking in inspection.absent.items():
-        where = f"`{name}` stays as it is: this file lacks its {_quoted(lacking)}"
-        yield f"{where}, and has others of its features"
-    if inspection.unknown:
-        there = [*inspection.missing, *chain(*inspection.absent.values())]
-        meant = (suggestion(name, there) for name in inspection.unknown)
-        hints = "".join(f"; {each}" for each in dict.fromkeys(filter(None, meant)))
-        yield (
-            f"features of no table of the workload, left out: {_quoted(inspection.unknown)}{hints}"
-        )
-    if inspection.missing:
-        yield f"nothing recorded of: {', '.join(inspection.missing)}"
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
-def fragment(
-    inspection: Inspection, *, law: str = "histogram", embedding_dim: int | None = None
-) -> str:
-    """Return the tables as YAML; with an embedding dimension it is a whole workload file."""
-    from planner.files.workload_schema import Head
-
-    rows = [
-        {
-            "name": table.name,
-            "num_embeddings": table.num_embeddings,
-            **_reads(table, law),
+        """
+        counter, workload = self.counter, self.workload
+        tables, kinds, unknown = [], dict(self._refused()), []
+        of_tables = {
+            name for table in (workload.tables if workload else ()) for name in table.features
         }
-        for table in inspection.tables
-    ]
-    data: dict[str, Any] = {"tables": rows}
-    remark = [f"# counted in {_one_line(inspection.source)}; {_ROWS}"]
-    unhashed = [table.name for table in inspection.tables if table.is_unhashed]
-    if unhashed:
-        remark.append(f"# but of {_one_line(', '.join(unhashed))}: the distinct ids seen")
-    if embedding_dim is None:
-        remark.append("# a workload needs embedding_dim, too: here for all, or in every table")
-    else:
-        remark.append("# local_batch_size, samples per GPU, is assumed: put in your own")
-        batch = Head().local_batch_size
-        data = {"local_batch_size": batch, "defaults": {"embedding_dim": embedding_dim}, **data}
-    text = dump_workload_data(data)
-    _check_read(text if embedding_dim else f"{text}\ndefaults: {{embedding_dim: 4}}\n", inspection)
-    return "\n".join([*remark, text])
+        for name in counter.features:
+            found = self._table(name, kinds)
+            if found is None:
+                continue
+            if workload is not None and not self._is_of_model(name):
+                unknown += [name] if name not in of_tables else []
+            else:
+                tables.append(found)
+        self._heed_neighbours(tables, kinds)
+        if not tables:
+            raise InputError(self.recorded.name, (_no_tables(kinds, counter.num_samples),))
+        check_rows(
+            ((t.name, t.num_embeddings, t.largest_id) for t in tables
+             if t.largest_id is not None and t.rows_from in {"given", "the workload"}
+             and t.kind is not Kind.RAW),
+            self.recorded.name,
+        )  # fmt: skip
+        seen = {table.name for table in tables}
+        used = [counter.facts[name] for table in tables for name in counter.features[table.name]]
+        return Inspection(
+            source=self.recorded.name,
+            num_samples=counter.num_samples,
+            batch_samples=min(self.size, counter.num_samples),
+            tables=tuple(tables),
+            columns=tuple(kinds[name] for name in self._in_order() if name in kinds),
+            unknown=tuple(unknown) if self.recorded.named else (),
+            missing=tuple(
+                table.name
+                for table in (workload.tables if workload else ())
+                if table.name not in seen and table.name not in self.absent
+            ),
+            absent=self.absent,
+            length_spread=length_spread(counter.ranks.ids) if counter.ranks else None,
+            padding={each.name: each.num_padding for each in used if each.num_padding},
+            padding_ids={each.name: each.padding for each in used if each.padding is not None},
+            shuffled=self.asked.shuffle,
+            planned_samples=self.asked.batch_samples
+            or (workload.local_batch_size if workload else LEAST_BATCH),
+            spoilt_lines=self.recorded.spoilt_lines,
+            interrupted=counter.interrupted,
+        )
+
+    def _heed_neighbours(
+        self, tables: list[TableObservation], kinds: dict[str, ColumnKind]
+    ) -> None:
+        """Take small whole numbers between numbers, in columns without names, as numbers, too."""
+        names = list(self.counter.facts)
+        for before, name, after in zip(names, names[1:], names[2:], strict=False):
+            around = {kinds[each].kind for each in (before, after) if each in kinds}
+            guessed = kinds.get(name)
+            if guessed is None or guessed.kind is not Kind.IDS or around != {Kind.NUMBER}:
+                continue
+            if is_unnamed(name) and guessed.reason.startswith("whole numbers"):
+                kinds[name] = ColumnKind(
+                    name=name, kind=Kind.NUMBER, reason="whole numbers between columns of numbers"
+                )
+                tables[:] = [table for table in tables if table.name != name]
+
+    def _in_order(self) -> list[str]:
+        return [*self.counter.facts, *self.recorded.refused]
+
+    def _refused(self) -> Iterator[tuple[str, ColumnKind]]:
+        for name, why in self.recorded.refused.items():
+            kind = Kind.TIME if why == "time" else Kind.OTHER
+            reason = "dates or times" if why == "time" else why
+            yield name, ColumnKind(name=name, kind=kind, reason=reason)
+
+    def _is_of_model(self, table: str) -> bool:
+        return self.workload is not None and any(table == t.name for t in self.workload.tables)
+
+    def _table(self, name: str, kinds: dict[str, ColumnKind]) -> TableObservation | None:
+        """Return the observation of a table, and note what its columns are; None: it is none."""
+        counter = self.counter
+        facts = tuple(counter.facts[column] for column in counter.features[name])
+        counts = counter.tables.get(name)
+        asserted = self._is_of_model(name) or name in self.asked.share
+        spectrum = None if counts is None else counts.log.spectrum()
+        found = []
+        for each in facts:
+            kind = self._kind(each, spectrum, asserted=asserted)
+            kinds[each.name] = ColumnKind(name=each.name, kind=kind[0], reason=kind[1])
+            found.append(kind)
+        usable = counts is not None and counts.num_batches > 0
+        if (
+            not usable
+            or spectrum is None
+            or counts is None
+            or not all(k.is_table for k, _ in found)
+        ):
+            return None
+        listed = [each for each in found if each[0] is Kind.RAW] or found
+        return observe(
+            name,
+            counts,
+            facts,
+            spectrum,
+            kind=listed[0],
+            rows=self._rows(name, listed[0][0], spectrum),
+            shuffled=self.asked.shuffle,
+        )
+
+    def _kind(
+        self, facts: ColumnFacts, spectrum: Spectrum | None, *, asserted: bool
+    ) -> tuple[Kind, str]:
+        """Return what a column is: as told, or as it looks."""
+        asked, name = self.asked, facts.name
+        told = asked.kinds.get(name)
+        if told is not None and not told.is_table:
+            return told, "--as"
+        nothing = Spectrum(
+            keys=np.empty(0, np.int64), hits=np.empty(0), weights=np.empty(0), exact=True
+        )
+        known = nothing if spectrum is None else spectrum
+        why = "--as" if told else "of the workload" if self._is_of_model(name) else "named"
+        if not (told or asserted or name in {*asked.tables, *asked.rows, *asked.hashed}):
+            return kind_of(facts, known)
+        try:
+            kind, reason = table_kind(facts, known, why)
+        except ValueError as error:
+            raise InputError(self.recorded.name, (Problem(message=str(error)),)) from None
+        if name in asked.hashed or (told is Kind.IDS and kind is Kind.RAW):
+            kind = Kind.SEQUENCE if facts.is_listed else Kind.IDS
+        return (told if told is Kind.RAW else kind), reason
+
+    def _rows(self, name: str, kind: Kind, spectrum: Spectrum) -> TableRows:
+        asked, columns = self.asked, self.counter.features[name]
+        hashed = self.counter.tables[name].hash_rows
+        given = next((asked.rows[each] for each in (name, *columns) if each in asked.rows), None)
+        source = "given"
+        if self.workload is not None and self._is_of_model(name):
+            given, source = self.workload.table(name).num_embeddings, "the workload"
+        largest = max(self.counter.facts[column].largest for column in columns)
+        rows = rows_of(kind, largest, spectrum, given=given, hashed=hashed)
+        return replace(rows, source=source) if rows.source == "given" else rows
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _check_read(written: str, inspection: Inspection) -> None:
-    """Check that commands that read workloads accept the counts.
-
-    Raises
-    ------
-    InputError
-        A model cannot have as many ids per sample, or as many tables.
-
-    """
-    try:
-        parse_workload(written, inspection.source)
-    except InputError as error:
-        message = "what was counted is no workload: {}"
-        problems = [Problem(message=message.format(each.message)) for each in error.problems]
-        raise InputError(inspection.source, problems) from None
-
-
-def load_patched(path: str | Path) -> tuple[dict[str, Any], Workload]:
-    """Return a workload file as plain data, and as a workload."""
-    document = parse_yaml(read_text(path), source_name(path))
-    workload = workload_from_document(document)
-    return document.data, workload
-
-
-def patched(data: Mapping[str, Any], inspection: Inspection, *, law: str = "histogram") -> str:
-    """Return a workload file's text with the counted lengths and distributions.
-
-    Everything else stays as it was written, but for comments and layout.
-    """
-    seen = {table.name: table for table in inspection.tables}
-    rows = []
-    for row in data["tables"]:
-        table = seen.get(row["name"])
-        rows.append({**row, **({} if table is None else _reads(table, law))})
-    spread = inspection.length_spread
-    counted = {} if spread is None else {"length_spread": _rounded(spread)}
-    text = dump_workload_data({**data, **counted, "tables": rows})
-    _check_read(text, inspection)
-    return text
-
-
-def _reads(table: TableObservation, law: str) -> dict[str, Any]:
-    """Return the fields of a workload file for how a batch reads a table."""
-    return {
-        "pooling_factor": _rounded(table.pooling_factor),
-        **(
-            {"pooling_std": _rounded(table.pooling_std), "longest_bag": table.longest_bag}
-            if table.pooling_std
-            else {}
-        ),
-        "inputs": _input_fields(table.inputs_as(law)),
-    }
-
-
-def _input_fields(inputs: InputDistribution) -> dict[str, Any]:
-    """Return the distribution's fields with few digits."""
-    return {
-        key: [_rounded(part) for part in value] if isinstance(value, list) else _short(value)
-        for key, value in inputs_data(inputs).items()
-    }
-
-
-def _short(value: object) -> object:
-    return _rounded(value) if isinstance(value, float) else value
-
-
-def _rounded(value: float) -> float:
-    return round(value, 1) if value >= 10**DIGITS else float(f"{value:.{DIGITS}g}")
+def _no_tables(kinds: Mapping[str, ColumnKind], num_samples: int) -> Problem:
+    if not num_samples:
+        return Problem(message="there are no ids in it: it has no samples")
+    if not kinds:
+        return Problem(message="there are no ids in it: it is empty")
+    said = [f"`{each.name}` is {each.kind.value} ({each.reason})" for each in kinds.values()]
+    more = f" and {len(said) - _MOST_NAMED} more" if len(said) > _MOST_NAMED else ""
+    return Problem(
+        message=f"there are no ids in it: {'; '.join(said[:_MOST_NAMED])}{more}",
+        hint="name columns that are ids: `--tables a,b`, or `--as a=ids`",
+    )

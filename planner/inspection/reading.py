@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.base.errors import InputError, MissingDependencyError, Problem
-from planner.files.archives import check_expanded, gunzipped, open_archive
+from costmodel.base.errors import InputError, Problem
+from planner.files.archives import gunzipped, open_archive
 from planner.files.disk import read_bytes, source_name
 from planner.files.pickles import PickledObject
 from planner.files.torch_files import is_legacy, load_torch
 from planner.inspection.samples import (
-    FeatureSample,
     RecordedIds,
     concatenated,
     from_arrays,
@@ -28,36 +27,40 @@ from planner.inspection.samples import (
 )
 from planner.show.format import count
 
-_EXPECTED = "expected .pt of torch.save, .npz, .npy or .parquet"
+_EXPECTED = "expected .pt of torch.save, .npz or .npy"
 _NO_HEADER = (ValueError, TypeError, SyntaxError, TokenError, RecursionError, MemoryError)
 """Errors of numpy at bad headers of .npy files, which it evaluates as Python's literals."""
-_ID_BYTES = 8
-_MOST_NAMED, _LONGEST = 5, 200
-"""Most skipped arrays that an error names, and most characters of one with its type."""
+_MOST_NAMED = 5
+"""Most skipped arrays that an error names."""
 _DEEPEST = 3
 """Deepest nesting of lists: batches of batches of tensors."""
 
 
-def read_samples(path: str | Path) -> RecordedIds:
-    """Return the ids that a file recorded (``-`` is standard input).
+def read_samples(path: str | Path, name: str | None = None) -> RecordedIds:
+    """Return the ids that a file of arrays recorded.
+
+    Parameters
+    ----------
+    path
+        A .pt, .npz or .npy file.
+    name
+        Its name in messages, if it is another one.
 
     Raises
     ------
     InputError
         The file cannot be read, is of another kind, or what is in it is no ids.
-    MissingDependencyError
-        The file is a parquet file and pyarrow is not installed.
 
     """
-    data = read_bytes(path)
+    data, name = read_bytes(path), name or source_name(path)
     try:
         return _with_ids(_reader(data)(data))
     except (ValueError, OverflowError) as error:
         problem = Problem(message=str(error), hint=_hint(data))
-        raise InputError(source_name(path), (problem,)) from None
+        raise InputError(name, (problem,)) from None
     except MemoryError:
         problem = Problem(message="what it holds does not fit in memory")
-        raise InputError(source_name(path), (problem,)) from None
+        raise InputError(name, (problem,)) from None
 
 
 def _with_ids(samples: RecordedIds) -> RecordedIds:
@@ -143,65 +146,6 @@ def _zipped(data: bytes) -> RecordedIds:
         if not any(name.endswith(".npy") for name in archive.names):
             raise ValueError(f"a zip archive, but of neither numpy nor torch; {_EXPECTED}")
         return from_arrays({key: _array(archive.read(name)) for key, name in arrays.items()})
-
-
-def _parquet(data: bytes) -> RecordedIds:
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError:
-        raise MissingDependencyError(
-            package="pyarrow", needed_for="reading a parquet file", extra="inspect"
-        ) from None
-    try:
-        batches, size = [], 0
-        file = parquet.ParquetFile(io.BytesIO(data))
-        check_expanded(_ID_BYTES * _num_values(file.metadata), len(data))
-        for batch in file.iter_batches():
-            size += batch.nbytes
-            check_expanded(size, len(data))
-            batches.append(batch)
-        table = pa.Table.from_batches(batches, file.schema_arrow)
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"not a readable parquet file: {str(error)[:200]}") from None
-    features, skipped = [], []
-    for name in dict.fromkeys(table.column_names):
-        column = table.column(table.column_names.index(name)).combine_chunks()
-        feature = _column(name, column)
-        if feature is None:
-            skipped.append(f"{name} ({column.type})"[:_LONGEST])
-        else:
-            features.append(feature)
-    return RecordedIds(features=tuple(features), skipped=tuple(skipped))
-
-
-def _num_values(metadata: Any) -> int:  # noqa: ANN401 - pyarrow has no types
-    """Return how many numbers a parquet file holds: equal numbers take no bytes."""
-    return sum(
-        metadata.row_group(group).column(column).num_values
-        for group in range(metadata.num_row_groups)
-        for column in range(metadata.num_columns)
-    )
-
-
-def _column(name: str, column: Any) -> FeatureSample | None:  # noqa: ANN401 - pyarrow has no types
-    """Return the ids of a column of whole numbers, or of lists of them; None: it has others."""
-    import pyarrow.compute as pc
-    from pyarrow import types
-
-    kind = column.type
-    if types.is_integer(kind):
-        there = column.is_valid().to_numpy(zero_copy_only=False)
-        ids = column.drop_null().to_numpy(zero_copy_only=False)
-        return from_lengths(name, ids, there.astype(np.int64))
-    lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    if not lists or not types.is_integer(kind.value_type):
-        return None
-    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
-    flat = pc.list_flatten(column)
-    if flat.null_count:
-        raise ValueError(f"`{name}` has empty places (null) inside its lists")
-    return from_lengths(name, flat.to_numpy(zero_copy_only=False), lengths)
 
 
 def _saved(value: Any, depth: int = 0) -> RecordedIds:  # noqa: ANN401 - whatever torch.save was given
@@ -290,5 +234,5 @@ def _are_numbers(value: Sequence[Any]) -> bool:
     return bool(value) and all(type(number) is int for number in value)
 
 
-_READERS = {b"\x1f\x8b": _gzipped, b"PAR1": _parquet, b"\x93NUMPY": _npy, b"PK": _zipped}
+_READERS = {b"\x1f\x8b": _gzipped, b"\x93NUMPY": _npy, b"PK": _zipped}
 """Readers by the first bytes of a file."""

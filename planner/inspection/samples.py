@@ -17,7 +17,6 @@ _VALUES = ("values", "indices", "ids")
 _LENGTHS = ("lengths", "offsets")
 _SEPARATORS = (".", "/", "_")
 _LONGEST_NAME = 1000
-_LARGEST_ID = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,8 +28,8 @@ class FeatureSample:
     """Ids of all samples, one after the other."""
     lengths: Integers
     """Number of ids of every sample."""
-    padding: int = 0
-    """Number of negative ids, which are no lookups."""
+    is_given: bool = True
+    """Whether the file's layout says that these are ids; else they may be other whole numbers."""
 
     def __post_init__(self) -> None:
         for array, what in ((self.ids, "ids"), (self.lengths, "lengths")):
@@ -48,13 +47,6 @@ class FeatureSample:
                 f"lengths of `{self.name}` add up to {int(self.lengths.sum()):,}, "
                 f"but there are {len(self.ids):,} ids"
             )
-        if len(self.ids) and int(self.ids.min()) < 0:
-            raise ValueError(f"`{self.name}` has a negative id, {int(self.ids.min())}")
-        if len(self.ids) and int(self.ids.max()) > _LARGEST_ID:
-            raise ValueError(
-                f"`{self.name}` has id {int(self.ids.max())}, more than ids of 64 bits with a sign "
-                "are: hash the ids as training does"
-            )
 
     @property
     def num_samples(self) -> int:
@@ -69,8 +61,8 @@ class RecordedIds:
     features: tuple[FeatureSample, ...]
     named: bool = True
     """Whether the file names its features; else they are called t0, t1, ... by place."""
-    num_batches: int = 1
-    """Number of batches, of equally many samples, that the file keeps apart."""
+    batch_samples: int | None = None
+    """Samples of the batches that the file keeps apart, of all but a shorter last one."""
     skipped: tuple[str, ...] = ()
     """Names of arrays that are not ids."""
 
@@ -91,13 +83,12 @@ def from_offsets(name: str, ids: Integers, offsets: Integers) -> FeatureSample:
 
 
 def from_matrix(name: str, ids: Integers) -> FeatureSample:
-    """Return a feature, given a row or a single id per sample; negative ids are padding."""
+    """Return a feature, given a row or a single number per sample, which may be padding."""
     if not _are_ids(ids):
         raise ValueError(f"`{name}` must be whole numbers, one or a row of them for every sample")
     rows = ids.reshape(len(ids), -1) if ids.size else ids.reshape(0, 1)
-    there = rows >= 0
-    padding = int(there.size - there.sum())
-    return FeatureSample(name=name, ids=rows[there], lengths=there.sum(axis=1), padding=padding)
+    lengths = np.full(len(rows), rows.shape[1])
+    return FeatureSample(name=name, ids=rows.reshape(-1), lengths=lengths, is_given=False)
 
 
 def from_jagged(
@@ -235,14 +226,18 @@ def concatenated(batches: Sequence[RecordedIds]) -> RecordedIds:
             name=column[0].name,
             ids=np.concatenate([part.ids for part in column]),
             lengths=np.concatenate([part.lengths for part in column]),
-            padding=sum(part.padding for part in column),
+            is_given=column[0].is_given,
         )
         for column in zip(*(batch.features for batch in batches), strict=True)
     )
-    even = len({f.num_samples for batch in batches for f in batch.features}) == 1
     return RecordedIds(
         features=features,
         named=first.named,
-        num_batches=len(batches) if even else 1,
+        batch_samples=_batch_samples([batch.features[0].num_samples for batch in batches]),
         skipped=first.skipped,
     )
+
+
+def _batch_samples(sizes: Sequence[int]) -> int | None:
+    """Return the samples of batches in a list: the most common number; None: of one batch."""
+    return max(set(sizes), key=lambda size: (sizes.count(size), size)) if len(sizes) > 1 else None

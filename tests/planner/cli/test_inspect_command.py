@@ -29,18 +29,49 @@ def ids(directory: Path) -> str:
 
 def test_the_report(run: Command, ids: str) -> None:
     done = run("inspect", ids)
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, done.err) == (0, f"{FEW}\n")
     assert done.out == REPORT
-    assert max(map(len, done.out.splitlines())) <= 100
+    assert max(map(len, done.out.splitlines())) <= 80
+
+
+FEW = (
+    "2,048 samples are less than a batch of 4,096: distinct rows of a batch are extrapolated from "
+    "them, and may be a third off; read more"
+)
 
 
 REPORT = """\
 3 tables, 2,048 samples in 1 batch of 2,048
 
-  Table   Pooling   Unique   Hottest row   Half of all on            Zipf   Misfit   Skew of 8
-  item       2.00     8.8%         38.3%           2 rows   1.499 ± 0.014       2%        6.45
-  user       2.00     9.0%         37.3%           2 rows   1.494 ± 0.014       2%        7.37
-  ad         1.00    10.4%         37.2%           2 rows   1.503 ± 0.023       6%        3.40
+  Table  Kind           Rows  Ids/sample  Unique  Hottest   Memory
+  item   sequence    995,589        2.00    8.8%    38.3%  0.2 GiB
+  user   sequence  4,965,214        2.00    9.0%    37.3%  1.2 GiB
+  ad     ids           9,876        1.00   10.4%    37.2%  2.4 MiB
+
+  1.4 GiB of weights in fp32, optimizer not counted
+
+  What columns are taken for; `--as a=KIND` says otherwise
+  item, user  sequence  lists of whole numbers
+  ad          ids       whole numbers
+"""
+
+
+def test_wide_has_the_rest(run: Command, ids: str) -> None:
+    done = run("inspect", ids, "--wide", "--quiet")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == REPORT + WIDE
+
+
+WIDE = """
+  More of each table
+  Table   Rows from            Distinct   Unseen   Covered   Deviation   Longest   Half of all on\
+            Zipf   Misfit   Skew of 8   Shuffled
+  item    the largest id + 1        360        0     94.1%        0.00         2           2 rows\
+   1.499 ± 0.014       2%        6.45      +6.3%
+  user    the largest id + 1        367        0     94.0%        0.00         2           2 rows\
+   1.494 ± 0.014       2%        7.37      -0.9%
+  ad      the largest id + 1        212        0     93.7%        0.00         1           2 rows\
+   1.503 ± 0.023       6%        3.40      +5.4%
 
   Distinct rows by their hits in one batch, in %
   Table   1   2   3+   5+   9+  17+  33+  65+  129+  257+  513+  1k+  2k+  4k+  8k+  16k+  >32k
@@ -52,7 +83,7 @@ REPORT = """\
 
 def test_a_fragment_with_a_dimension_is_a_workload(run: Command, ids: str) -> None:
     done = run("inspect", ids, "--embedding-dim", "64", "-o", "new.yaml")
-    assert (done.code, done.err) == (0, "Wrote new.yaml\n")
+    assert (done.code, done.err) == (0, f"{FEW}\nWrote new.yaml\n")
     assert "\nlocal_batch_size: 4096\n" in Path("new.yaml").read_text()  # to be seen and changed
     workload = load_workload("new.yaml")
     assert [table.name for table in workload.tables] == ["item", "user", "ad"]
@@ -65,7 +96,7 @@ def test_patching_loses_nothing(run: Command, ids: str, directory: Path) -> None
     before = directory / "tables.yaml"
     text = before.read_text().replace("name: small", "name: small  # why\ncomms: {forward: fp16}")
     before.write_text(text.replace("pooling_factor: 2}", "pooling_factor: 2, weighted: true}"))
-    done = run("inspect", ids, "--workload", "tables.yaml", "--as", "zipf", "-o", "tables.yaml")
+    done = run("inspect", ids, "--workload", "tables.yaml", "--law", "zipf", "-o", "tables.yaml")
     assert done.code == 0
     assert done.err == "nothing recorded of: place\nWrote tables.yaml\n"
     data = parse_yaml(before.read_text(), "x").data
@@ -97,7 +128,7 @@ def test_files_without_names_go_in_order(run: Command, directory: Path) -> None:
 def test_yaml_on_stdout_sends_the_report_to_stderr(run: Command, ids: str) -> None:
     done = run("inspect", ids, "-o", "-")
     assert parse_yaml(done.out, "x").data["tables"][0]["name"] == "item"
-    assert "Distinct rows" in done.err
+    assert "3 tables, 2,048 samples" in done.err
 
 
 def test_json(run: Command, ids: str) -> None:
@@ -114,7 +145,6 @@ def test_json(run: Command, ids: str) -> None:
     [
         (("tables.yaml",), 3, "not a file of recorded ids"),
         (("none.npz",), 3, "no such file"),
-        (("ids.npz", "--batch-size", "9999"), 3, "a batch of 9,999 samples is more than the 2,048"),
         (("ids.npz", "--batch-size", "x"), 2, "not a number"),
         (("ids.npz", "--workload", "other.yaml"), 3, "no table of the workload has a feature"),
         (("ids.npz", "--workload", "few.yaml"), 3, "table `ad` has 10 rows, but the file has id"),
@@ -139,19 +169,21 @@ def test_what_cannot_be(
 
 def test_ids_that_nobody_hashed_are_called_so(run: Command, directory: Path) -> None:
     random = np.random.default_rng(0)
-    ids = random.integers(0, 2**62, 1000)
-    np.savez(directory / "raw.npz", item=ids, time=1_700_000_000 + random.integers(0, 100, 1000))
-    done = run("inspect", "raw.npz", "--embedding-dim", "16", "--as", "zipf", "-o", "raw.yaml")
+    ids = random.integers(0, 2**62, 5000)
+    time = 1_700_000_000 + random.integers(0, 100, 5000)
+    np.savez(directory / "raw.npz", item=ids, time=time)
+    done = run("inspect", "raw.npz", "--embedding-dim", "16", "--law", "zipf", "-o", "raw.yaml")
     assert done.code == 0
-    seen = f"1,000 distinct ids of up to {ids.max():,}"
-    assert f"`item` has ids that are no rows ({seen}): unhashed ones" in done.err
-    assert "`time` has 100 distinct ids of up to 1,700,000,099: unhashed ones, or few" in done.err
+    assert "`item`: 5,000 distinct ids, nearly all of them once: its rows are a guess" in done.err
+    assert "time  time     2023-11-14 to 2023-11-14 in seconds" in done.out
     assert "no Zipf exponent is told by the ids of `item`: histograms are written" in done.err
-    assert "inf" not in done.out + Path("raw.yaml").read_text()
-    item, time = load_workload("raw.yaml").tables
-    assert (item.num_embeddings, time.num_embeddings) == (1000, 1_700_000_100)
-    assert item.inputs == ReuseHistogram(row_shares=(1.0,), num_lookups=1000.0, mean_hits=(1.0,))
-    assert "# but of item: the distinct ids seen" in Path("raw.yaml").read_text()
+    written = Path("raw.yaml").read_text()
+    assert "inf" not in done.out + written
+    (item,) = load_workload("raw.yaml").tables
+    # 5,000 seen, all once: 5,000 x 4,999 / 2 unseen ones at least
+    assert item.num_embeddings == 5000 + 5000 * 4999 // 2
+    assert item.inputs == ReuseHistogram(row_shares=(1.0,), num_lookups=5000.0, mean_hits=(1.0,))
+    assert "# rows of item: distinct ids + Chao1's estimate of unseen ones" in written
     assert run("inspect", "raw.npz", "--json").data["tables"][0]["zipf"] is None
 
 
@@ -177,8 +209,8 @@ def misnamed(directory: Path) -> str:
 def test_a_table_that_lacks_a_feature_stays_as_it_is(run: Command, misnamed: str) -> None:
     done = run("inspect", "ids.npz", "--workload", misnamed, "-o", "new.yaml")
     assert done.code == 0
-    assert "no ids, left out: score" in done.out
-    assert done.err.splitlines() == [
+    assert "score   other     not whole numbers in one or two dimensions" in done.out
+    assert done.err.splitlines()[1:] == [
         "`item` stays as it is: this file lacks its `hist`, and has others of its features",
         "features of no table of the workload, left out: `histo`; did you mean `hist`?",
         "Wrote new.yaml",
@@ -186,7 +218,9 @@ def test_a_table_that_lacks_a_feature_stays_as_it_is(run: Command, misnamed: str
     assert [table.pooling_factor for table in load_workload("new.yaml").tables] == [21, 1.0]
     data = run("inspect", "ids.npz", "--workload", misnamed, "--json").data
     assert data["absent"] == {"item": ["hist"]}
-    assert (data["unknown"], data["skipped"], data["missing"]) == (["histo"], ["score"], [])
+    assert (data["unknown"], data["missing"]) == (["histo"], [])
+    kinds = {column["name"]: column["kind"] for column in data["columns"]}
+    assert (kinds["score"], kinds["ad"]) == ("other", "ids")
 
 
 def test_with_the_right_name_both_features_count(

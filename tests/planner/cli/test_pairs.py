@@ -71,7 +71,7 @@ WORKLOADS: Mapping[str, Writer] = {
             lambda run, bits, words: inspected(run, 2**bits, 1000, *words), bits=bits, words=words
         )
         for bits in (0, 7, 20, 31, 62)
-        for words in ((), ("--as", "zipf"), ("--as", "unique_fraction"))
+        for words in ((), ("--law", "zipf"), ("--law", "unique_fraction"))
     },
     "inspect of one sample": lambda run: inspected(run, 100, 1, many=7),
     "inspect of a long sample": lambda run: inspected(run, 2**20, 2, many=100_000),

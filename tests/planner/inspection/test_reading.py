@@ -3,7 +3,6 @@
 import gzip
 import io
 import pickle
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -63,10 +62,10 @@ def test_named_tables(tmp_path: Path, separator: str) -> None:
         "item": (IDS, LENGTHS),
         "user_id": ([1, 2], [0, 0, 1, 1]),
         "one_hot": ([3, 3, 3, 4], [1, 1, 1, 1]),
-        "padded": ([1, 2, 3, 1, 1], [1, 2, 0, 2]),
+        "padded": ([1, -1, 2, 3, -1, -1, 1, 1], [2, 2, 2, 2]),
     }
     assert samples.skipped == ("label",)
-    assert {each.name: each.padding for each in samples.features if each.padding} == {"padded": 3}
+    assert [each.is_given for each in samples.features] == [True, True, False, False]
 
 
 def test_a_keyed_jagged_tensor_taken_apart(tmp_path: Path) -> None:
@@ -114,28 +113,14 @@ def test_what_torch_and_torchrec_save(tmp_path: Path) -> None:
         torch.save(saved, tmp_path / "x.pt")
         samples = read_samples(tmp_path / "x.pt")
         assert plain(samples) == expected
-        assert samples.num_batches == (2 if isinstance(saved, list) else 1)
+        assert samples.batch_samples == (2 if isinstance(saved, list) else None)
 
 
-def test_parquet(tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    columns = {
-        "lists": pa.array([[5], [6, 7], None, [8, 9, 9]]),
-        "one": pa.array([1, 2, None, 2]),
-        "score": pa.array([0.5, 0.5, 0.5, 0.5]),
-    }
-    parquet.write_table(pa.table(columns), tmp_path / "x.parquet")
-    samples = read_samples(tmp_path / "x.parquet")
-    assert plain(samples) == {"lists": (IDS, LENGTHS), "one": ([1, 2, 2], [1, 1, 0, 1])}
-    assert samples.skipped == ("score (double)",)
-
-
-def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    (tmp_path / "x.parquet").write_bytes(b"PAR1 and more")
-    with pytest.raises(MissingDependencyError, match="pyarrow"):
-        read_samples(tmp_path / "x.parquet")
+def test_a_short_last_batch_leaves_the_others_as_they_are(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save([{"a": part} for part in torch.split(torch.arange(10), 4)], tmp_path / "x.pt")
+    samples = read_samples(tmp_path / "x.pt")
+    assert (samples.batch_samples, samples.features[0].num_samples) == (4, 10)
 
 
 def saved_old(tmp_path: Path) -> Path:
@@ -171,7 +156,6 @@ def foreign_zip(tmp_path: Path) -> Path:
         (lambda path: npz(path, values=IDS, lengths=[1, 2]), "add up to 3, but there are 6"),
         (lambda path: npz(path, values=IDS, lengths=[7, -1]), "must not be negative"),
         (lambda path: npz(path, values=IDS, offsets=[1, 2]), "must go from 0"),
-        (lambda path: npz(path, values=[1, -2], lengths=[1, 1]), "negative id, -2"),
         (lambda path: npz(path, keys=["a", "b"], values=IDS, lengths=[3, 3, 0]), "3 lengths"),
         (lambda path: npz(path, keys=["a"], values=IDS), "without lengths or offsets"),
         (lambda path: npz(path, x=np.array([{}])), "an array of objects"),
@@ -190,18 +174,6 @@ def test_offsets_that_wrap_around_are_refused(tmp_path: Path) -> None:
     offsets = np.array([0, 5, 2, 6], dtype=np.uint64)
     with pytest.raises(InputError, match="must not be negative"):
         read_samples(npz(tmp_path, values=IDS, offsets=offsets))
-
-
-def test_ids_beyond_those_of_training_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="`a` has id 9223372036854775808, more than ids of 64"):
-        read_samples(npz(tmp_path, a=np.array([1, 2**63], dtype=np.uint64)))
-
-
-def test_padding_is_counted_in_all_batches(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    batches = [{"a": torch.tensor(rows)} for rows in ([[1, -1], [2, 3]], [[-1, -1], [2, -1]])]
-    torch.save(batches, tmp_path / "x.pt")
-    assert read_samples(tmp_path / "x.pt").features[0].padding == 4
 
 
 def test_an_array_cannot_be_longer_than_its_file(tmp_path: Path) -> None:
@@ -255,18 +227,15 @@ def test_a_list_of_samples_has_no_name(tmp_path: Path) -> None:
     assert plain(read_samples(torch_file(tmp_path, [3, 1])))["t0"] == ([3, 1], [1, 1])
 
 
-def test_what_is_no_ids_is_named_with_its_type(tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    columns = {"baskets": pa.array([[[1, 2], [3]], [[4]]]), "score": pa.array([0.5, 1.5])}
-    parquet.write_table(pa.table(columns), tmp_path / "x.parquet")
-    with pytest.raises(InputError, match="nothing of whole numbers or lists of them") as caught:
-        read_samples(tmp_path / "x.parquet")
-    said = str(caught.value)
-    assert "baskets (list<element: list<element: int64>>), score (double)" in said
-
-
 def test_without_scipy_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("planner.environment.extras.find_spec", lambda _: None)
     with pytest.raises(MissingDependencyError, match="needs `scipy`"):
         inspect(tmp_path / "ids.npz")
+
+
+def test_without_pyarrow_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {"scipy": object()}
+    monkeypatch.setattr("planner.environment.extras.find_spec", there.get)
+    with pytest.raises(MissingDependencyError, match="needs `pyarrow`") as caught:
+        inspect(tmp_path / "ids.npz")
+    assert "inspect" in str(caught.value.hint)

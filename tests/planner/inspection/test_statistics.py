@@ -7,14 +7,47 @@ import pytest
 from numpy.typing import NDArray
 
 from costmodel.inputs.distribution import UniqueFraction, Zipf, lookup_share, unique_curve
-from planner.inspection.samples import FeatureSample, from_lengths
-from planner.inspection.statistics import LARGEST_ERROR, length_spread, observe
+from planner.inspection.asked import Asked
+from planner.inspection.block_ids import Ids
+from planner.inspection.counter import RankBatches, counter_of
+from planner.inspection.kinds import Kind, kind_of
+from planner.inspection.recorded import Arrays
+from planner.inspection.samples import RecordedIds, from_lengths
+from planner.inspection.statistics import (
+    LARGEST_ERROR,
+    TableObservation,
+    length_spread,
+    observe,
+    rows_of,
+)
 
 
-def feature(ids: object, lengths: object = None, name: str = "x") -> FeatureSample:
-    array = np.asarray(ids)
-    each = np.ones(len(array), int) if lengths is None else np.asarray(lengths)
-    return from_lengths(name, array, each)
+def observed(
+    *features: object, batch_samples: int | None = None, num_embeddings: int | None = None
+) -> TableObservation:
+    """Return what is said of a table of features, each ids, or ids and lengths."""
+    made = []
+    for place, given in enumerate(features):
+        ids, lengths = given if isinstance(given, tuple) else (given, None)
+        array = np.asarray(ids)
+        each = np.ones(len(array), int) if lengths is None else np.asarray(lengths)
+        made.append(from_lengths("abc"[place], array, each))
+    names = tuple(feature.name for feature in made)
+    asked = Asked(
+        share={"x": names},
+        batch_samples=batch_samples,
+        rows={"x": num_embeddings} if num_embeddings else {},
+    )
+    recorded = Arrays("log", RecordedIds(features=tuple(made)), asked)
+    counter = counter_of(recorded, asked, {"x": names}, None)
+    counter.count(recorded, batch_samples or recorded.num_rows, None)
+    facts = tuple(counter.facts[name] for name in names)
+    counts = counter.tables["x"]
+    spectrum = counts.log.spectrum()
+    kind = kind_of(facts[0], spectrum)
+    largest = max(each.largest for each in facts)
+    rows = rows_of(kind[0], largest, spectrum, given=num_embeddings, hashed=None)
+    return observe("x", counts, facts, spectrum, kind=kind, rows=rows)
 
 
 def draw(exponent: float, rows: int, lookups: int, *, hashed: bool = True) -> NDArray[np.int64]:
@@ -26,7 +59,7 @@ def draw(exponent: float, rows: int, lookups: int, *, hashed: bool = True) -> ND
 
 def test_by_hand() -> None:
     # 4 samples, 8 ids; 7 is hit 4 times, 2 twice, 0 and 9 once
-    table = observe("x", [feature([7, 7, 2, 7, 2, 7, 0, 9], [3, 0, 4, 1])])
+    table = observed(([7, 7, 2, 7, 2, 7, 0, 9], [3, 0, 4, 1]))
     assert (table.pooling_factor, table.longest_bag) == (2.0, 4)
     assert table.num_embeddings == 10
     assert (table.unique_rows, table.unique_fraction) == (4.0, 0.5)
@@ -39,32 +72,31 @@ def test_by_hand() -> None:
 
 def test_reuse_is_counted_within_each_batch() -> None:
     # 1 and 2 in both batches: 2 distinct rows in each, hit once and twice
-    table = observe("x", [feature([1, 2, 2, 1, 1, 2])], batch_samples=3)
+    table = observed([1, 2, 2, 1, 1, 2], batch_samples=3)
     assert (table.num_lookups, table.unique_rows) == (3.0, 2.0)
     assert table.reuse_rows[:2] == (1.0, 1.0)
 
 
 def test_a_batch_has_as_many_samples_as_it_is_said_to_have() -> None:
     # the last two of five samples are no whole batch of three
-    table = observe("x", [feature([1, 1, 2, 3, 3])], batch_samples=3)
+    table = observed([1, 1, 2, 3, 3], batch_samples=3)
     assert (table.num_batches, table.num_lookups, table.unique_rows) == (1, 3.0, 2.0)
     assert (table.pooling_factor, table.num_embeddings) == (1.0, 4)
 
 
 def test_ids_that_are_in_no_whole_batch_are_one() -> None:
-    table = observe("x", [feature([1, 1, 2], [0, 0, 3])], batch_samples=2)
+    table = observed(([1, 1, 2], [0, 0, 3]), batch_samples=2)
     assert (table.num_batches, table.num_lookups, table.unique_rows) == (1, 3.0, 2.0)
 
 
 @pytest.mark.parametrize("kind", ["uint8", "uint64"])
 def test_lengths_may_be_of_any_whole_numbers(kind: str) -> None:
-    table = observe("x", [feature([1, 1, 2, 2], np.array([1, 3], kind))], batch_samples=1)
+    table = observed(([1, 1, 2, 2], np.array([1, 3], kind)), batch_samples=1)
     assert (table.num_batches, table.num_lookups, table.unique_rows) == (2, 2.0, 1.5)
 
 
 def test_features_of_a_table_share_its_rows() -> None:
-    parts = [feature([1, 2], name="a"), feature([2, 3, 3, 3], [2, 2], name="b")]
-    table = observe("t", parts)
+    table = observed([1, 2], ([2, 3, 3, 3], [2, 2]))
     assert table.feature_names == ("a", "b")
     assert table.pooling_factor == 3.0
     assert table.unique_rows == 3.0
@@ -72,7 +104,7 @@ def test_features_of_a_table_share_its_rows() -> None:
 
 def test_large_counts_are_exact() -> None:
     ids = draw(1.2, 5000, 300_000)
-    table = observe("x", [feature(ids)], num_embeddings=5000)
+    table = observed(ids, num_embeddings=5000)
     hits = Counter(Counter(ids.tolist()).values())
     for bin_, (least, most) in enumerate([(1, 1), (2, 2), (3, 4), (5, 8), (9, 16)]):
         assert table.reuse_rows[bin_] == sum(
@@ -84,10 +116,10 @@ def test_large_counts_are_exact() -> None:
 
 @pytest.mark.parametrize("exponent", [0.6, 1.05, 1.4])
 def test_a_zipf_law_is_recognised(exponent: float) -> None:
-    table = observe("x", [feature(draw(exponent, 20_000, 100_000))], num_embeddings=20_000)
+    table = observed(draw(exponent, 20_000, 100_000), num_embeddings=20_000)
     assert table.zipf.exponent == pytest.approx(exponent, abs=4 * table.zipf.standard_error)
     assert table.zipf.histogram_error < 0.03
-    assert abs(table.half_batch_error) < 0.02
+    assert abs(table.order_effect) < 0.02
     assert table.inputs_as("zipf") == Zipf(exponent=table.zipf.exponent)
     assert table.inputs_as("unique_fraction") == UniqueFraction(
         fraction=table.unique_fraction, num_lookups=100_000
@@ -95,7 +127,7 @@ def test_a_zipf_law_is_recognised(exponent: float) -> None:
 
 
 def test_even_ids_are_taken_as_hashed() -> None:
-    table = observe("x", [feature(draw(0.0, 20_000, 200_000))], num_embeddings=20_000)
+    table = observed(draw(0.0, 20_000, 200_000), num_embeddings=20_000)
     assert table.skew < 1.05
     assert not table.inputs.range_lookups
 
@@ -103,7 +135,7 @@ def test_even_ids_are_taken_as_hashed() -> None:
 @pytest.mark.parametrize("ranks", [2, 8, 16])
 def test_hot_first_rows_keep_their_ranges(ranks: int) -> None:
     ids = draw(1.05, 20_000, 100_000, hashed=False)
-    table = observe("x", [feature(ids)], num_embeddings=20_000)
+    table = observed(ids, num_embeddings=20_000)
     block = 20_000 // ranks
     for rank in range(ranks):
         mine = ids[ids // block == rank]
@@ -118,56 +150,68 @@ def test_ids_of_one_time_that_resemble_each_other_are_noticed() -> None:
     # the first half of the batch knows only half of the rows
     random = np.random.default_rng(0)
     ids = np.concatenate([random.integers(0, 1000, 4000), random.integers(1000, 2000, 4000)])
-    assert observe("x", [feature(ids)]).half_batch_error > 0.5
+    assert observed(ids).order_effect > 0.5
 
 
 def test_the_spread_of_batches_counts_lengths_that_go_together() -> None:
     # eight batches of two samples, 2 ids and 6 in turns: mean 4, deviation sqrt(8 / 7) 2
     lengths = np.array([1, 1, 3, 3] * 4)
-    one, other = (
-        FeatureSample(name=name, ids=np.zeros(lengths.sum(), int), lengths=lengths)
-        for name in ("a", "b")
-    )
-    assert length_spread([one], 2) == pytest.approx(np.sqrt(8 / 7) / 2)
-    assert length_spread([one, other], 2) == length_spread([one], 2)
-    assert length_spread([one], 3) is None
-    assert observe("t", [one, other]).pooling_std == 2.0
+    ids = np.zeros(lengths.sum(), int)
+    feature = Ids(keys=ids, lengths=lengths)
+    for features in ([feature], [feature, feature]):
+        ranks = RankBatches(2)
+        ranks.take(features, 16)
+        assert length_spread(ranks.ids) == pytest.approx(np.sqrt(8 / 7) / 2)
+    few = RankBatches(3)
+    few.take([feature], 16)
+    assert length_spread(few.ids) is None
+    assert observed((ids, lengths), (ids, lengths)).pooling_std == 2.0
+
+
+def test_batches_of_ranks_go_over_the_ends_of_blocks() -> None:
+    whole, parts = RankBatches(4), RankBatches(4)
+    lengths = np.arange(40) % 7
+    ids = np.zeros(lengths.sum(), int)
+    whole.take([Ids(keys=ids, lengths=lengths)], 40)
+    for start in range(0, 40, 10):
+        part = lengths[start : start + 10]
+        parts.take([Ids(keys=ids[: part.sum()], lengths=part)], 10)
+    assert parts.ids.std() == pytest.approx(whole.ids.std())
+    assert parts.ids.number == whole.ids.number == 10
 
 
 def test_ids_that_are_no_rows_are_counted_as_their_distinct_ones() -> None:
-    # 2^62 and 2^61 are beyond the rows of any table: 3 distinct ids, of which nobody knows the rows
-    table = observe("x", [feature([2**62, 2**61, 2**62, 5, 2**62])])
-    assert table.is_unhashed
-    assert not table.is_sparse
-    assert (table.num_embeddings, table.num_distinct, table.largest_id) == (3, 3, 2**62)
+    # 2^62 and 2^61 are beyond the rows of any table: 3 distinct ids; two seen once make
+    # 2 x 1 / (2 x 1) = 1 unseen one at least
+    table = observed([2**62, 2**61, 2**62, 5, 2**62])
+    assert table.kind is Kind.RAW
+    assert (table.num_distinct, table.num_unseen, table.num_embeddings) == (3, 1, 4)
+    assert (table.largest_id, table.coverage) == (2**62, pytest.approx(0.6))
     assert (table.hot_rows[0].id, table.hot_rows[0].lookup_share) == (2**62, 0.6)
-    assert table.zipf is None
     assert table.inputs.range_lookups == ()
-    assert table.inputs_as("zipf") == table.inputs
 
 
-@pytest.mark.parametrize(
-    ("largest", "distinct", "rows", "sparse"),
-    [
-        (10**9, 1_000_000, None, True),  # 1,000 rows for every distinct id
-        (10**9 - 2, 10, None, False),  # below a thousand million rows
-        (10**9, 1_000_002, None, False),
-        (10**9, 10, 2 * 10**9, False),  # the workload says how many rows there are
-    ],
-)
-def test_few_ids_of_very_many_rows_are_sparse(
-    largest: int, distinct: int, rows: int | None, *, sparse: bool
-) -> None:
-    table = observe("x", [feature([*range(distinct - 1), largest])], num_embeddings=rows)
-    assert table.is_sparse is sparse
-    assert table.num_embeddings == (rows or largest + 1)
-    assert not table.is_unhashed
+def test_rows_come_from_the_largest_id_or_what_was_said() -> None:
+    assert observed([5, 9]).num_embeddings == 10
+    assert observed([5, 9], num_embeddings=100).num_embeddings == 100
+
+
+def test_batches_differ_by_what_resampling_says() -> None:
+    # of 200 batches of 50 samples from 100 even rows: the deviation of a mean, by the batches
+    ids = np.random.default_rng(0).integers(0, 100, 10_000)
+    table = observed(ids, batch_samples=50)
+    unique = [len(np.unique(part)) for part in ids.reshape(200, 50)]
+    low, high = table.unique_interval
+    assert low < table.unique_rows < high
+    deviation = np.std(unique, ddof=1) / np.sqrt(200)
+    assert high - low == pytest.approx(2 * 1.645 * deviation, rel=0.1)
+    assert observed(ids[:150], batch_samples=50).unique_interval is None
 
 
 def test_an_exponent_that_the_hits_do_not_tell_is_none() -> None:
     # 1,000 of 2^30 rows, once each: so it is under any law that has no hot rows
-    table = observe("x", [feature(np.arange(1000) * 2**20)], num_embeddings=2**30)
+    table = observed(np.arange(1000) * 2**20, num_embeddings=2**30)
     assert table.zipf is None
-    told = observe("x", [feature(draw(1.2, 10_000, 5_000))], num_embeddings=10_000)
+    told = observed(draw(1.2, 10_000, 5_000), num_embeddings=10_000)
     assert told.zipf is not None
     assert told.zipf.standard_error < LARGEST_ERROR

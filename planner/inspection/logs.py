@@ -1,0 +1,335 @@
+"""Logs as people have them, read by pyarrow batch by batch.
+
+Parquet, Feather, ORC, texts with separators, JSON lines; one file or many.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any
+
+from costmodel.base.errors import InputError, Problem
+from planner.inspection.asked import Asked
+from planner.inspection.block_ids import Block, RecordedColumn
+from planner.inspection.delimited import MOST_COLUMNS, Layout, layout_of, looser
+from planner.inspection.log_columns import Form, form_of, raw_ids, told_form
+from planner.inspection.sources import HEAD_BYTES, Source, unpacked_head
+
+READ_ROWS = 2**16
+"""Rows that are read at once, and that tell what columns are."""
+_READ_VALUES = 2**22
+"""Values of one column that are read at once, where rows have lists."""
+_LARGEST_GROUP = 2**28
+"""Values of lists in a row group of Parquet: one row may have them all, 2 GiB of ids."""
+_BLOCK = 2**22
+"""Bytes of a text that are read at once; a line may be as long."""
+_READ_AHEAD = 4
+_SPOILT = 0.1
+"""Share of a text's lines that may have other numbers of fields than the rest."""
+
+
+class RestartError(Exception):
+    """A column's type turned out to be another one: the log is to be read again."""
+
+
+@dataclass(slots=True)
+class Log:
+    """Files of one log, and how their columns are read."""
+
+    sources: Sequence[Source]
+    asked: Asked
+    name: str
+    """Name in messages."""
+    forms: dict[str, Form] = field(default_factory=dict)
+    """By column that is read, in order; after the first samples were."""
+    spoilt_lines: int = 0
+    """Lines of a text that have another number of fields."""
+    num_rows: int | None = None
+    """Rows in all; of texts an estimate."""
+    _layout: Layout | None = None
+    _schema: Any = None
+    _refused: dict[str, str] = field(default_factory=dict)
+    """Columns that are not counted, and why."""
+    row_values: float = 1.0
+    """Most values of a column in a row, on average of a row group."""
+
+    def __post_init__(self) -> None:
+        with _errors(self.name):
+            self._open()
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Columns that cannot be counted, and why."""
+        return self._refused
+
+    @property
+    def columns(self) -> Mapping[str, RecordedColumn]:
+        """The columns that are counted."""
+        return {
+            name: RecordedColumn(form.of == "text" and not form.numeric, form.listed)
+            for name, form in self.forms.items()
+        }
+
+    @property
+    def batch_samples(self) -> int | None:
+        """Samples of a batch of the log: it does not say."""
+        return None
+
+    @property
+    def named(self) -> bool:
+        """Whether columns have names: a log's do."""
+        return True
+
+    def _open(self) -> None:
+        format_ = self.sources[0].format
+        if format_ == "text":
+            self._open_text()
+        elif format_ == "json":
+            self._open_json()
+        found = self._dataset()
+        self._schema = found.schema
+        names = [name for name in self._schema.names if "\0" not in name]
+        if len(names) > MOST_COLUMNS:
+            raise ValueError(f"{len(names):,} columns; up to {MOST_COLUMNS:,} can be")
+        for name in dict.fromkeys(names):
+            form = form_of(self._schema.types[self._schema.names.index(name)])
+            if self._layout is not None and name in self._layout.times:
+                form = Form("time")
+            if names.count(name) > 1:
+                form = Form("none", why="two columns of this name")
+            self._take(name, form)
+        if format_ == "parquet":
+            self.row_values = _row_values(found)
+        if format_ in {"parquet", "orc", "feather"}:
+            self.num_rows = found.count_rows()
+
+    def _take(self, name: str, form: Form) -> None:
+        if not self.asked.is_read(name):
+            return
+        if form.of in {"none", "time"}:
+            self._refused[name] = form.why or "time"
+        else:
+            self.forms[name] = form
+
+    def _open_text(self) -> None:
+        source = self.sources[0]
+        head, packed = unpacked_head(source.path, source.packed, source.name)
+        whole = len(head) < HEAD_BYTES
+        self._layout = layout_of(
+            head, whole=whole, separator=self.asked.delimiter, names=self.asked.columns or None
+        )
+        self._estimate_rows(head, packed)
+
+    def _open_json(self) -> None:
+        from pyarrow import json as arrow_json
+
+        source = self.sources[0]
+        head, packed = unpacked_head(source.path, source.packed, source.name)
+        lines = head if len(head) < HEAD_BYTES else head[: head.rfind(b"\n") + 1]
+        if not lines:
+            raise ValueError(f"its first line has more than {HEAD_BYTES:,} bytes")
+        options = arrow_json.ReadOptions(block_size=2 * HEAD_BYTES)
+        self._schema = arrow_json.read_json(BytesIO(lines), read_options=options).schema
+        self._estimate_rows(head, packed)
+
+    def _estimate_rows(self, head: bytes, packed: int) -> None:
+        size = sum(source.path.stat().st_size for source in self.sources)
+        self.num_rows = max(1, round(head.count(b"\n") * size / max(packed, 1)))
+
+    def _dataset(self) -> Any:  # noqa: ANN401 - pyarrow has no types
+        from pyarrow import dataset
+
+        paths = [str(source.path) for source in self.sources]
+        format_ = self.sources[0].format
+        if format_ == "json":
+            schema = self._schema
+            return dataset.dataset(paths, format=_json_format(schema), schema=schema)
+        if format_ == "text":
+            return dataset.dataset(paths, format=self._text_format())
+        plain = "ipc" if format_ == "feather" else format_
+        found = dataset.dataset(paths[0], format=plain)
+        schema = _common_schema(paths[:100], plain) if len(paths) > 1 else found.schema
+        if format_ == "parquet":
+            texts = [each.name for each in schema if form_of(each.type) == Form("text")]
+            read = dataset.ParquetReadOptions(dictionary_columns=texts)
+            plain = dataset.ParquetFileFormat(read_options=read)
+            schema = schema if len(paths) > 1 else None
+        return dataset.dataset(paths, format=plain, schema=schema)
+
+    def _text_format(self) -> Any:  # noqa: ANN401 - pyarrow has no types
+        from pyarrow import dataset
+
+        assert self._layout is not None  # noqa: S101 - opened before
+        parse = self._layout.parse_options()
+        parse.invalid_row_handler = self._skip
+        return dataset.CsvFileFormat(
+            parse_options=parse,
+            convert_options=self._layout.convert_options(),
+            read_options=self._layout.read_options(_BLOCK),
+        )
+
+    def _skip(self, _: object) -> str:
+        self.spoilt_lines += 1
+        return "skip"
+
+    def blocks(self, samples: int) -> Iterator[Block]:
+        """Yield the ids of so many samples after the other; the last block may have fewer.
+
+        Raises
+        ------
+        InputError
+            The log cannot be read.
+        RestartError
+            A column has other values than its first ones; it is read otherwise the next time.
+
+        """
+        import pyarrow as pa
+
+        self.spoilt_lines, seen = 0, 0
+        with _errors(self.name):
+            try:
+                for table in self._tables(samples):
+                    seen += table.num_rows
+                    ids = {
+                        name: raw_ids(form, table.column(name)) for name, form in self.forms.items()
+                    }
+                    yield Block(num_samples=table.num_rows, ids=ids)
+            except pa.ArrowInvalid as error:
+                self._loosen(str(error))
+                raise
+            if self.spoilt_lines > _SPOILT * (seen + self.spoilt_lines):
+                raise ValueError(
+                    f"{self.spoilt_lines:,} of {seen + self.spoilt_lines:,} lines have other "
+                    "numbers of fields than the first ones"
+                )
+
+    def tell_forms(self) -> None:
+        """Tell by the first samples how texts are read."""
+        with _errors(self.name):
+            table = next(self._tables(READ_ROWS), None)
+            if table is None:
+                return
+            for name, form in list(self.forms.items()):
+                given = self.asked.separators.get(name, self.asked.separators.get(""))
+                told = told_form(form, table.column(name), given)
+                del self.forms[name]
+                self._take(name, told)
+
+    def _loosen(self, message: str) -> None:
+        """Change how a column is read that an error names, and raise RestartError."""
+        text = re.search(r"In CSV column #(\d+): .*?invalid value '(.*)'", message, re.DOTALL)
+        if text and self._layout is not None:
+            name = list(self._layout.names)[int(text[1]) // self._layout.repeat]
+            type_ = self._layout.types.get(name, "binary")
+            if type_ != "binary":
+                self._layout = self._layout.with_type(name, looser(type_, text[2]))
+                self._schema = self._dataset().schema
+                self.forms[name] = form_of(self._schema.field(name).type)
+                raise RestartError
+        mixed = re.search(r"Column\(/([^/)]*)[^)]*\) changed from (\w+) to (\w+)", message)
+        if mixed and mixed[1] in self.forms:
+            del self.forms[mixed[1]]
+            self._refused[mixed[1]] = f"both {mixed[2]} and {mixed[3]}"
+            at = self._schema.get_field_index(mixed[1])
+            self._schema = self._schema.remove(at)
+            raise RestartError
+
+    def _tables(self, samples: int) -> Iterator[Any]:
+        """Yield tables of so many rows, the last one of fewer."""
+        import pyarrow as pa
+        import pyarrow.dataset as ds
+
+        found = self._dataset()
+        rows = int(max(1, min(READ_ROWS, _READ_VALUES / self.row_values)))
+        scanner = found.scanner(
+            columns={name: ds.field((name,)) for name in self.forms} or [],
+            batch_size=rows,
+            batch_readahead=_READ_AHEAD,
+            fragment_readahead=1,
+        )
+        waiting, held = [], 0
+        for batch in scanner.to_batches():
+            if self.sources[0].format == "feather":
+                batch.validate(full=True)
+            waiting.append(batch)
+            held += batch.num_rows
+            if held >= samples:
+                table = pa.Table.from_batches(waiting)
+                whole = held // samples * samples
+                for start in range(0, whole, samples):
+                    yield table.slice(start, samples).unify_dictionaries()
+                rest = table.slice(whole)
+                waiting, held = rest.to_batches(), rest.num_rows
+        if held:
+            yield pa.Table.from_batches(waiting).unify_dictionaries()
+
+
+def _json_format(schema: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+    from pyarrow import dataset
+    from pyarrow import json as arrow_json
+
+    return dataset.JsonFileFormat(
+        parse_options=arrow_json.ParseOptions(
+            explicit_schema=schema, unexpected_field_behavior="ignore"
+        ),
+        read_options=arrow_json.ReadOptions(block_size=_BLOCK),
+    )
+
+
+def _common_schema(paths: Sequence[str], format_: str) -> Any:  # noqa: ANN401 - as above
+    """Return the columns of files, of types that hold those of all."""
+    import pyarrow as pa
+    from pyarrow import dataset
+
+    schemas = [dataset.dataset(path, format=format_).schema.remove_metadata() for path in paths]
+    return pa.unify_schemas(schemas, promote_options="permissive")
+
+
+def _row_values(found: Any) -> float:  # noqa: ANN401 - as above
+    """Return the most values of a column in a row, on average of the rows of a row group."""
+    most = 1.0
+    for fragment in found.get_fragments():
+        metadata = fragment.metadata
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            values = max(
+                (group.column(at).num_values for at in range(group.num_columns)), default=0
+            )
+            if values > max(_LARGEST_GROUP, group.num_rows):
+                raise ValueError(
+                    f"a row group has {values:,} values of one column in lists; up to "
+                    f"{_LARGEST_GROUP:,} can be: write smaller ones (`row_group_size`)"
+                )
+            most = max(most, values / max(group.num_rows, 1))
+    return most
+
+
+@contextmanager
+def _errors(name: str) -> Iterator[None]:
+    """Make errors of pyarrow, and ours without a file's name, those of a file."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (MemoryError, OverflowError):
+        raise _error(name, "what it holds at once does not fit in memory") from None
+    except InputError:
+        raise
+    except (
+        ValueError,
+        OSError,
+        NotImplementedError,
+        TypeError,
+        KeyError,
+        pa.ArrowException,
+    ) as error:
+        said = " ".join(str(error).split())[:200]
+        raise _error(
+            name, f"cannot be read: {said}" if isinstance(error, pa.ArrowException) else said
+        ) from None
+
+
+def _error(name: str, message: str) -> InputError:
+    return InputError(name, (Problem(message=message),))
