@@ -83,7 +83,10 @@ def _of_torchrec(path: Path) -> None:
 
 _WRITERS: Mapping[str, Callable[[Path], None]] = {
     **dict.fromkeys(("workload.yaml", "rich.yaml"), _of_workload),
-    **dict.fromkeys(("ids.npz", "ids.pt", "kjt.pt", "ids.parquet"), _of_ids),
+    **dict.fromkeys(
+        ("ids.npz", "ids.pt", "kjt.pt", "ids.parquet", "log.parquet", "log.csv", "log.jsonl"),
+        _of_ids,
+    ),
     "profile.yaml": _of_profile,
     "plan.json": _of_plan,
     "torchrec.pt": _of_torchrec,

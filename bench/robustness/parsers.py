@@ -59,7 +59,8 @@ def _measurements(path: Path) -> object:
 
 
 def _ids(path: Path) -> object:
-    from planner.inspection.inspect import fragment, inspect
+    from planner.inspection.inspect import inspect
+    from planner.inspection.writing import fragment
 
     return fragment(inspect(path), embedding_dim=8)
 
@@ -110,7 +111,11 @@ PARSERS: Mapping[str, Parser] = {
     "plan": Parser(_plan, ("plan.json",)),
     "profile": Parser(_profile, ("profile.yaml",)),
     "measurements": Parser(_measurements, ("measurements.jsonl",)),
-    "ids": Parser(_ids, ("ids.npz", "ids.npy", "ids.pt", "ids.parquet", "kjt.pt", "ids.npz.gz")),
+    "ids": Parser(_ids, ("ids.npz", "ids.npy", "ids.pt", "kjt.pt", "ids.npz.gz")),
+    "columns of logs": Parser(
+        _ids, ("ids.parquet", "log.parquet", "log.feather", "plain.feather", "log.orc")
+    ),
+    "texts of logs": Parser(_ids, ("log.csv", "log.tsv", "ratings.dat", "log.jsonl", "log.csv.gz")),
     "profiler trace": Parser(_profiler_trace, ("kineto",)),
     "execution trace": Parser(_execution_trace, ("execution.json",)),
     "torchrec plan": Parser(_torchrec, ("torchrec.pt",)),

@@ -10,6 +10,7 @@ from typing import Any
 
 from planner.inspection.sources import HEAD_BYTES
 
+LATIN = "latin-1"
 SEPARATORS = (("\t", ";", ",", "\x01"), ("::",), ("|",), (" ",))
 """What may separate fields, the surest first: `|` also separates ids in lists, a blank words."""
 NULLS = ("", "NA", "N/A", "NULL", "null", "None", "nan", "NaN", "\\N")
@@ -41,6 +42,8 @@ class Layout:
     """By column ``int64``, ``uint64``, ``double`` or ``binary``."""
     times: frozenset[str]
     """Columns whose texts are dates or times."""
+    encoding: str = "utf8"
+    """Of texts; as Latin-1 any bytes can be read, and differ as they do."""
 
     def parse_options(self) -> Any:  # noqa: ANN401 - pyarrow has no types
         """Return how pyarrow takes lines apart."""
@@ -58,7 +61,10 @@ class Layout:
         filled = [f"{name}{place}" if "\0" in name else name for place, name in enumerate(names)]
         last = len(filled) - (self.repeat - 1)
         return arrow_csv.ReadOptions(
-            column_names=filled[:last], skip_rows=int(self.has_header), block_size=block_bytes
+            column_names=filled[:last],
+            skip_rows=int(self.has_header),
+            block_size=block_bytes,
+            encoding=self.encoding,
         )
 
     def convert_options(self) -> Any:  # noqa: ANN401 - as above
@@ -123,6 +129,7 @@ def layout_of(
         decimal_comma=delimiter == ";" and _has_decimal_commas(rows[1:]),
         types={},
         times=frozenset(),
+        encoding=_encoding(b"\n".join(lines)),
     )
     return _typed(made, b"\n".join(lines) + b"\n")
 
@@ -235,6 +242,14 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
     return (
         tuple(made) if len(set(made)) == len(made) else tuple(f"c{i + 1}" for i in range(len(made)))
     )
+
+
+def _encoding(data: bytes) -> str:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return LATIN
+    return "utf8"
 
 
 def _typed(layout: Layout, data: bytes) -> Layout:

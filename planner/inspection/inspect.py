@@ -110,8 +110,8 @@ def inspect(
                 tables = {**of_model, **{n: e for n, e in own.items() if n not in of_model}}
             size = _batch_samples(recorded, asked)
             local = None if workload is None else workload.local_batch_size
-            counter = counter_of(recorded, asked, tables, local)
             try:
+                counter = counter_of(recorded, asked, tables, local)
                 counter.count(recorded, size, watch)
             except RestartError:
                 continue

@@ -136,6 +136,8 @@ def _impossible(facts: ColumnFacts, spectrum: Spectrum) -> Found:
     del spectrum
     if not facts.is_whole:
         return Kind.NUMBER, "not whole numbers"
+    if facts.num_ids == 0 and facts.num_padding:
+        return Kind.NUMBER, "nothing but padding and negative ones"
     if facts.num_ids == 0:
         return Kind.CONSTANT, "no value at all"
     return None
@@ -245,7 +247,11 @@ def _number(facts: ColumnFacts, spectrum: Spectrum) -> Found:
         return Kind.NUMBER, f"whole numbers, named `{facts.name}`"
     if facts.least < -1:
         return Kind.NUMBER, f"negative ones, to {facts.least:,}"
-    if not named & ID_WORDS and _falls(facts, spectrum):
+    if (
+        (is_unnamed(facts.name) or facts.least < 0)
+        and not named & ID_WORDS
+        and _falls(facts, spectrum)
+    ):
         return Kind.NUMBER, "mostly small, rarely large and then with gaps, as counts are"
     return None
 

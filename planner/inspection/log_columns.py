@@ -50,7 +50,8 @@ def form_of(type_: Arrow) -> Form:
     if isinstance(type_, pa.BaseExtensionType):
         return form_of(type_.storage_type)
     if types.is_dictionary(type_) or types.is_run_end_encoded(type_):
-        return form_of(type_.value_type)
+        inner = form_of(type_.value_type)
+        return Form("none", why=f"of type {str(type_)[:100]}") if inner.listed else inner
     if any(is_list(type_) for is_list in _lists()):
         inner = form_of(type_.value_type)
         if inner.of in {"whole", "float", "text"} and not inner.listed:
@@ -83,10 +84,7 @@ def _texts() -> Sequence[Any]:
 def _lists() -> Sequence[Any]:
     from pyarrow import types
 
-    return (
-        types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view,
-        types.is_large_list_view,
-    )  # fmt: skip
+    return types.is_list, types.is_large_list, types.is_fixed_size_list
 
 
 def told_form(form: Form, column: Arrow, separator: str | None) -> Form:
@@ -117,11 +115,8 @@ def told_form(form: Form, column: Arrow, separator: str | None) -> Form:
 
 
 def _first_texts(column: Arrow) -> list[bytes]:
-    import pyarrow as pa
-
-    first = column.slice(0, 10 * _LOOKED_AT).drop_null()
-    distinct = first.cast(pa.large_binary()) if first.type != pa.large_binary() else first
-    values = [bytes(value.as_py()) for value in distinct.slice(0, _LOOKED_AT)]
+    first = _binary(_plain(column.slice(0, 10 * _LOOKED_AT))).drop_null()
+    values = [value.as_py() for value in first.slice(0, _LOOKED_AT)]
     return [value for value in values if value]
 
 
@@ -146,7 +141,7 @@ def raw_ids(form: Form, column: Arrow) -> RawIds:
 
 
 def _plain(column: Arrow) -> Arrow:
-    """Return a column as one array, without extensions, views and run lengths."""
+    """Return a column as one array, without extensions and run lengths."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import types
@@ -159,8 +154,6 @@ def _plain(column: Arrow) -> Arrow:
         array = array.storage
     if types.is_run_end_encoded(array.type):
         array = pc.run_end_decode(array)
-    if types.is_list_view(array.type) or types.is_large_list_view(array.type):
-        array = array.cast(pa.large_list(array.type.value_type))
     return array
 
 

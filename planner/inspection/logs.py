@@ -4,16 +4,25 @@ Parquet, Feather, ORC, texts with separators, JSON lines; one file or many.
 """
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from typing import Any
 
 from costmodel.base.errors import InputError, Problem
+from planner.inspection.arrow_files import (
+    BLOCK_BYTES,
+    common_schema,
+    feather_batches,
+    json_format,
+    open_feather,
+    row_values,
+)
 from planner.inspection.asked import Asked
 from planner.inspection.block_ids import Block, RecordedColumn
-from planner.inspection.delimited import MOST_COLUMNS, Layout, layout_of, looser
+from planner.inspection.delimited import LATIN, MOST_COLUMNS, Layout, layout_of, looser
 from planner.inspection.log_columns import Form, form_of, raw_ids, told_form
 from planner.inspection.sources import HEAD_BYTES, Source, unpacked_head
 
@@ -21,10 +30,6 @@ READ_ROWS = 2**16
 """Rows that are read at once, and that tell what columns are."""
 _READ_VALUES = 2**22
 """Values of one column that are read at once, where rows have lists."""
-_LARGEST_GROUP = 2**28
-"""Values of lists in a row group of Parquet: one row may have them all, 2 GiB of ids."""
-_BLOCK = 2**22
-"""Bytes of a text that are read at once; a line may be as long."""
 _READ_AHEAD = 4
 _SPOILT = 0.1
 """Share of a text's lines that may have other numbers of fields than the rest."""
@@ -88,8 +93,10 @@ class Log:
             self._open_text()
         elif format_ == "json":
             self._open_json()
-        found = self._dataset()
-        self._schema = found.schema
+        elif format_ == "feather":
+            self._open_feather()
+        else:
+            self._schema = self._dataset().schema
         names = [name for name in self._schema.names if "\0" not in name]
         if len(names) > MOST_COLUMNS:
             raise ValueError(f"{len(names):,} columns; up to {MOST_COLUMNS:,} can be")
@@ -101,9 +108,9 @@ class Log:
                 form = Form("none", why="two columns of this name")
             self._take(name, form)
         if format_ == "parquet":
-            self.row_values = _row_values(found)
-        if format_ in {"parquet", "orc", "feather"}:
-            self.num_rows = found.count_rows()
+            self.row_values = row_values(self._dataset())
+        if format_ in {"parquet", "orc"}:
+            self.num_rows = self._dataset().count_rows()
 
     def _take(self, name: str, form: Form) -> None:
         if not self.asked.is_read(name):
@@ -120,6 +127,7 @@ class Log:
         self._layout = layout_of(
             head, whole=whole, separator=self.asked.delimiter, names=self.asked.columns or None
         )
+        self._schema = self._text_schema()
         self._estimate_rows(head, packed)
 
     def _open_json(self) -> None:
@@ -134,6 +142,16 @@ class Log:
         self._schema = arrow_json.read_json(BytesIO(lines), read_options=options).schema
         self._estimate_rows(head, packed)
 
+    def _open_feather(self) -> None:
+        """Take the schema of the first file; as many rows are expected as if batches were alike."""
+        for place, source in enumerate(self.sources):
+            with open_feather(source) as reader:
+                if not place:
+                    self._schema = reader.schema
+                if not self.num_rows and reader.num_record_batches:
+                    rows = reader.get_batch(0).num_rows
+                    self.num_rows = rows * reader.num_record_batches * len(self.sources)
+
     def _estimate_rows(self, head: bytes, packed: int) -> None:
         size = sum(source.path.stat().st_size for source in self.sources)
         self.num_rows = max(1, round(head.count(b"\n") * size / max(packed, 1)))
@@ -145,16 +163,18 @@ class Log:
         format_ = self.sources[0].format
         if format_ == "json":
             schema = self._schema
-            return dataset.dataset(paths, format=_json_format(schema), schema=schema)
+            return dataset.dataset(paths, format=json_format(schema), schema=schema)
         if format_ == "text":
-            return dataset.dataset(paths, format=self._text_format())
-        plain = "ipc" if format_ == "feather" else format_
-        found = dataset.dataset(paths[0], format=plain)
-        schema = _common_schema(paths[:100], plain) if len(paths) > 1 else found.schema
+            return dataset.dataset(paths, format=self._text_format(), schema=self._text_schema())
+        found = dataset.dataset(paths[0], format=format_)
+        schema = common_schema(paths[:100], format_) if len(paths) > 1 else found.schema
+        plain = format_
         if format_ == "parquet":
             texts = [each.name for each in schema if form_of(each.type) == Form("text")]
             read = dataset.ParquetReadOptions(dictionary_columns=texts)
-            plain = dataset.ParquetFileFormat(read_options=read)
+            # without buffers of whole row groups it takes 190 MB less, and no more time from disks
+            scan = dataset.ParquetFragmentScanOptions(pre_buffer=False)
+            plain = dataset.ParquetFileFormat(read_options=read, default_fragment_scan_options=scan)
             schema = schema if len(paths) > 1 else None
         return dataset.dataset(paths, format=plain, schema=schema)
 
@@ -167,8 +187,15 @@ class Log:
         return dataset.CsvFileFormat(
             parse_options=parse,
             convert_options=self._layout.convert_options(),
-            read_options=self._layout.read_options(_BLOCK),
+            read_options=self._layout.read_options(BLOCK_BYTES),
         )
+
+    def _text_schema(self) -> Any:  # noqa: ANN401 - as above
+        import pyarrow as pa
+
+        assert self._layout is not None  # noqa: S101 - opened before
+        types = self._layout.types
+        return pa.schema([(name, pa.type_for_alias(types[name])) for name in self._layout.names])
 
     def _skip(self, _: object) -> str:
         self.spoilt_lines += 1
@@ -206,16 +233,51 @@ class Log:
                 )
 
     def tell_forms(self) -> None:
-        """Tell by the first samples how texts are read."""
+        """Tell by the first samples how texts are read, and refuse columns that cannot be read."""
         with _errors(self.name):
-            table = next(self._tables(READ_ROWS), None)
-            if table is None:
-                return
-            for name, form in list(self.forms.items()):
+            table = self._first_table()
+            for name in list(self.forms):
+                form = self.forms.pop(name)
+                if table is None:
+                    self._take(name, form)
+                    continue
                 given = self.asked.separators.get(name, self.asked.separators.get(""))
-                told = told_form(form, table.column(name), given)
-                del self.forms[name]
+                column = table.column(name)
+                try:
+                    told = told_form(form, column, given)
+                    if told.of not in {"none", "time"}:
+                        raw_ids(told, column)
+                except _UNREADABLE as error:
+                    told = Form("none", why=_short(error))
                 self._take(name, told)
+
+    def _first_table(self) -> Any:  # noqa: ANN401 - pyarrow has no types
+        """Return the first samples, of the columns that can be read; None: there are none."""
+        import pyarrow as pa
+
+        while True:
+            try:
+                return next(self._tables(READ_ROWS), None)
+            except (pa.ArrowException, OSError) as error:
+                try:
+                    self._loosen(str(error))
+                except RestartError:
+                    continue
+                if not self._refuse_unreadable():
+                    raise
+
+    def _refuse_unreadable(self) -> bool:
+        """Refuse columns that cannot be read alone; return whether others can."""
+        forms, bad = dict(self.forms), {}
+        for name, form in forms.items():
+            self.forms = {name: form}
+            try:
+                next(self._tables(READ_ROWS), None)
+            except _UNREADABLE as error:
+                bad[name] = _short(error)
+        self.forms = {name: form for name, form in forms.items() if name not in bad}
+        self._refused |= bad
+        return bool(bad and self.forms)
 
     def _loosen(self, message: str) -> None:
         """Change how a column is read that an error names, and raise RestartError."""
@@ -225,9 +287,13 @@ class Log:
             type_ = self._layout.types.get(name, "binary")
             if type_ != "binary":
                 self._layout = self._layout.with_type(name, looser(type_, text[2]))
-                self._schema = self._dataset().schema
+                self._schema = self._text_schema()
                 self.forms[name] = form_of(self._schema.field(name).type)
                 raise RestartError
+        if self._layout is not None and self._layout.encoding != LATIN and "Expected" in message:
+            # a line with another number of fields whose bytes pyarrow cannot show
+            self._layout = replace(self._layout, encoding=LATIN)
+            raise RestartError
         mixed = re.search(r"Column\(/([^/)]*)[^)]*\) changed from (\w+) to (\w+)", message)
         if mixed and mixed[1] in self.forms:
             del self.forms[mixed[1]]
@@ -236,23 +302,28 @@ class Log:
             self._schema = self._schema.remove(at)
             raise RestartError
 
-    def _tables(self, samples: int) -> Iterator[Any]:
-        """Yield tables of so many rows, the last one of fewer."""
-        import pyarrow as pa
+    def _batches(self) -> Iterator[Any]:
+        """Yield batches of rows as they are read."""
         import pyarrow.dataset as ds
 
-        found = self._dataset()
-        rows = int(max(1, min(READ_ROWS, _READ_VALUES / self.row_values)))
-        scanner = found.scanner(
-            columns={name: ds.field((name,)) for name in self.forms} or [],
-            batch_size=rows,
+        if self.sources[0].format == "feather":
+            # read one by one: of a damaged file pyarrow's dataset reads where there is nothing
+            yield from feather_batches(self.sources, list(self.forms))
+            return
+        scanner = self._dataset().scanner(
+            columns={name: ds.field((name,)) for name in self.forms},
+            batch_size=int(max(1, min(READ_ROWS, _READ_VALUES / self.row_values))),
             batch_readahead=_READ_AHEAD,
             fragment_readahead=1,
         )
+        yield from scanner.to_batches()
+
+    def _tables(self, samples: int) -> Iterator[Any]:
+        """Yield tables of so many rows, the last one of fewer."""
+        import pyarrow as pa
+
         waiting, held = [], 0
-        for batch in scanner.to_batches():
-            if self.sources[0].format == "feather":
-                batch.validate(full=True)
+        for batch in self._batches():
             waiting.append(batch)
             held += batch.num_rows
             if held >= samples:
@@ -266,44 +337,12 @@ class Log:
             yield pa.Table.from_batches(waiting).unify_dictionaries()
 
 
-def _json_format(schema: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
-    from pyarrow import dataset
-    from pyarrow import json as arrow_json
-
-    return dataset.JsonFileFormat(
-        parse_options=arrow_json.ParseOptions(
-            explicit_schema=schema, unexpected_field_behavior="ignore"
-        ),
-        read_options=arrow_json.ReadOptions(block_size=_BLOCK),
-    )
+_UNREADABLE = (ValueError, OSError, NotImplementedError, TypeError, KeyError)
+"""Errors of pyarrow at what it cannot read; ``ArrowException`` is the base of none of its own."""
 
 
-def _common_schema(paths: Sequence[str], format_: str) -> Any:  # noqa: ANN401 - as above
-    """Return the columns of files, of types that hold those of all."""
-    import pyarrow as pa
-    from pyarrow import dataset
-
-    schemas = [dataset.dataset(path, format=format_).schema.remove_metadata() for path in paths]
-    return pa.unify_schemas(schemas, promote_options="permissive")
-
-
-def _row_values(found: Any) -> float:  # noqa: ANN401 - as above
-    """Return the most values of a column in a row, on average of the rows of a row group."""
-    most = 1.0
-    for fragment in found.get_fragments():
-        metadata = fragment.metadata
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            values = max(
-                (group.column(at).num_values for at in range(group.num_columns)), default=0
-            )
-            if values > max(_LARGEST_GROUP, group.num_rows):
-                raise ValueError(
-                    f"a row group has {values:,} values of one column in lists; up to "
-                    f"{_LARGEST_GROUP:,} can be: write smaller ones (`row_group_size`)"
-                )
-            most = max(most, values / max(group.num_rows, 1))
-    return most
+def _short(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]
 
 
 @contextmanager
@@ -311,24 +350,23 @@ def _errors(name: str) -> Iterator[None]:
     """Make errors of pyarrow, and ours without a file's name, those of a file."""
     import pyarrow as pa
 
+    hook = sys.unraisablehook
+    # pyarrow cannot show some lines to `_skip`, prints so, and fails: they are then read as Latin-1
+    sys.unraisablehook = lambda note: (
+        None if isinstance(note.exc_value, UnicodeDecodeError) else hook(note)
+    )
     try:
         yield
     except (MemoryError, OverflowError):
         raise _error(name, "what it holds at once does not fit in memory") from None
     except InputError:
         raise
-    except (
-        ValueError,
-        OSError,
-        NotImplementedError,
-        TypeError,
-        KeyError,
-        pa.ArrowException,
-    ) as error:
-        said = " ".join(str(error).split())[:200]
-        raise _error(
-            name, f"cannot be read: {said}" if isinstance(error, pa.ArrowException) else said
-        ) from None
+    except _UNREADABLE as error:
+        foreign = isinstance(error, pa.ArrowException)
+        said = f"cannot be read: {_short(error)}" if foreign else _short(error)
+        raise _error(name, said) from None
+    finally:
+        sys.unraisablehook = hook
 
 
 def _error(name: str, message: str) -> InputError:

@@ -1,0 +1,72 @@
+"""Files that pyarrow reads: their schemas, sizes and batches, within limits."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from planner.inspection.sources import Source
+
+BLOCK_BYTES = 2**22
+"""Bytes of a text that are read at once; a line may be as long."""
+_LARGEST_GROUP = 2**28
+"""Values of lists in a row group of Parquet: one row may have them all, 2 GiB of ids."""
+
+
+@contextmanager
+def open_feather(source: Source) -> Iterator[Any]:
+    """Open a Feather file for reading batches of rows."""
+    import pyarrow as pa
+
+    with pa.OSFile(str(source.path)) as file, pa.ipc.open_file(file) as reader:
+        yield reader
+
+
+def feather_batches(sources: Sequence[Source], names: Sequence[str]) -> Iterator[Any]:
+    """Yield the batches of rows in Feather files, each checked: offsets may lead anywhere."""
+    for source in sources:
+        with open_feather(source) as reader:
+            for place in range(reader.num_record_batches):
+                batch = reader.get_batch(place)
+                batch.validate(full=True)
+                yield batch.select(names)
+
+
+def json_format(schema: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """Return how lines of JSON are read as a schema; fields that it lacks are left out."""
+    from pyarrow import dataset
+    from pyarrow import json as arrow_json
+
+    return dataset.JsonFileFormat(
+        parse_options=arrow_json.ParseOptions(
+            explicit_schema=schema, unexpected_field_behavior="ignore"
+        ),
+        read_options=arrow_json.ReadOptions(block_size=BLOCK_BYTES),
+    )
+
+
+def common_schema(paths: Sequence[str], format_: str) -> Any:  # noqa: ANN401 - as above
+    """Return the columns of files, of types that hold those of all."""
+    import pyarrow as pa
+    from pyarrow import dataset
+
+    schemas = [dataset.dataset(path, format=format_).schema.remove_metadata() for path in paths]
+    return pa.unify_schemas(schemas, promote_options="permissive")
+
+
+def row_values(found: Any) -> float:  # noqa: ANN401 - as above
+    """Return the most values of a column in a row, on average of the rows of a row group."""
+    most = 1.0
+    for fragment in found.get_fragments():
+        metadata = fragment.metadata
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            values = max(
+                (group.column(at).num_values for at in range(group.num_columns)), default=0
+            )
+            if values > max(_LARGEST_GROUP, group.num_rows):
+                raise ValueError(
+                    f"a row group has {values:,} values of one column in lists; up to "
+                    f"{_LARGEST_GROUP:,} can be: write smaller ones (`row_group_size`)"
+                )
+            most = max(most, values / max(group.num_rows, 1))
+    return most
