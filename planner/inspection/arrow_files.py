@@ -54,19 +54,18 @@ def common_schema(paths: Sequence[str], format_: str) -> Any:  # noqa: ANN401 - 
 
 
 def row_values(found: Any) -> float:  # noqa: ANN401 - as above
-    """Return the most values of a column in a row, on average of the rows of a row group."""
+    """Return the values in a row, on average of that row group of Parquet that has most."""
     most = 1.0
     for fragment in found.get_fragments():
         metadata = fragment.metadata
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
-            values = max(
-                (group.column(at).num_values for at in range(group.num_columns)), default=0
-            )
-            if values > max(_LARGEST_GROUP, group.num_rows):
+            values = [group.column(at).num_values for at in range(group.num_columns)]
+            largest = max(values, default=0)
+            if largest > max(_LARGEST_GROUP, group.num_rows):
                 raise ValueError(
-                    f"a row group has {values:,} values of one column in lists; up to "
+                    f"a row group has {largest:,} values of one column in lists; up to "
                     f"{_LARGEST_GROUP:,} can be: write smaller ones (`row_group_size`)"
                 )
-            most = max(most, values / max(group.num_rows, 1))
+            most = max(most, sum(values) / max(group.num_rows, 1))
     return most

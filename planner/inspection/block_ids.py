@@ -57,6 +57,15 @@ class RecordedColumn:
     """Whether ids are as training takes them, so that few ids of many rows are hashed ones."""
 
 
+HEAD_SAMPLES, HELD_VALUES = 2**16, 2**23
+"""Samples that tell what columns are, and values that are held at once: 64 MiB of ids."""
+
+
+def head_samples(row_values: float) -> int:
+    """Return how many samples tell what columns are, fewer if each has many values."""
+    return int(max(1, min(HEAD_SAMPLES, HELD_VALUES / row_values)))
+
+
 def lengths_where(lengths: NDArray[np.int64] | None, there: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the lengths of samples without the ids that are not there."""
     if lengths is None:

@@ -118,5 +118,7 @@ def _is_told(rows: NDArray[np.int64], filled: NDArray[np.bool_], padding: int) -
 
     It must fill more of the lists than any other id does.
     """
+    if filled.all():
+        return False
     _, others = np.unique(rows[rows != padding], return_counts=True)
     return bool(filled.any(axis=1).sum() >= 2 and (not len(others) or filled.sum() >= others.max()))

@@ -10,14 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.inspection.asked import Asked
-from planner.inspection.block_ids import Block, Ids
+from planner.inspection.block_ids import Block, Ids, head_samples
 from planner.inspection.column_facts import ColumnFacts, told_padding
 from planner.inspection.counting import Moments, TableCounts
 from planner.inspection.key_counts import ALL_KEPT, LEAST_KEPT, MOST_KEPT
 from planner.inspection.recorded import Recorded
 
-HEAD_SAMPLES = 2**16
-"""Samples that tell what is padding."""
 _THREADS = 4
 
 Watch: TypeAlias = Callable[[int, int | None], bool]
@@ -83,7 +81,7 @@ def counter_of(
 ) -> Counter:
     """Return what counts tables of some columns; of batches of ranks, where their size is known."""
     most = min(MOST_KEPT, max(LEAST_KEPT, ALL_KEPT // max(len(features), 1)))
-    head = next(recorded.blocks(HEAD_SAMPLES), Block(num_samples=0, ids={}))
+    head = next(recorded.blocks(head_samples(recorded.row_values)), Block(num_samples=0, ids={}))
     facts = {}
     for place, (name, column) in enumerate(recorded.columns.items()):
         padding = asked.padding.get(name)

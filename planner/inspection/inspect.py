@@ -10,6 +10,7 @@ from costmodel.base.errors import InputError, Problem
 from costmodel.domain.workload import Workload
 from planner.environment.extras import require
 from planner.inspection.asked import Asked
+from planner.inspection.block_ids import HELD_VALUES
 from planner.inspection.column_facts import ColumnFacts
 from planner.inspection.counter import Counter, Watch, counter_of
 from planner.inspection.features import check_names, check_rows, features_of_tables, matched
@@ -30,8 +31,6 @@ MOST_BATCH, LEAST_BATCH, MANY_BATCHES = 2**16, 2**12, 8
 are eight batches; 4,096 are those of a GPU that a workload has if it says nothing."""
 _MOST_NAMED = 5
 """Columns that an error names."""
-_LONG_ROWS = 64
-"""Ids of a feature in a sample from which batches are smaller, so that they can be held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +123,13 @@ def _batch_samples(recorded: Recorded, asked: Asked) -> int:
     if given:
         return min(given, recorded.num_rows or given) if not asked.batch_samples else given
     rows = recorded.num_rows
+    most = int(max(1, HELD_VALUES / recorded.row_values))
     if rows is not None and rows < 2 * LEAST_BATCH:
-        return 2 * LEAST_BATCH
+        return min(2 * LEAST_BATCH, most)
     size = MOST_BATCH
     while rows is not None and size > LEAST_BATCH and rows < MANY_BATCHES * size:
         size //= 2
-    return max(min(size, LEAST_BATCH), int(size / max(1.0, recorded.row_values / _LONG_ROWS)))
+    return min(size, most)
 
 
 @dataclass(frozen=True, slots=True)

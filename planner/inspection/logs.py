@@ -21,15 +21,17 @@ from planner.inspection.arrow_files import (
     row_values,
 )
 from planner.inspection.asked import Asked
-from planner.inspection.block_ids import Block, RecordedColumn
+from planner.inspection.block_ids import Block, RecordedColumn, head_samples
 from planner.inspection.delimited import LATIN, MOST_COLUMNS, Layout, layout_of, looser
 from planner.inspection.log_columns import Form, form_of, raw_ids, told_form
 from planner.inspection.sources import HEAD_BYTES, Source, unpacked_head
 
 READ_ROWS = 2**16
 """Rows that are read at once, and that tell what columns are."""
-_READ_VALUES = 2**22
-"""Values of one column that are read at once, where rows have lists."""
+_READ_VALUES = 2**23
+"""Values that are read at once, where rows have many."""
+_VALUE_BYTES = 4
+"""Bytes of a value in a text, where its lines are long."""
 _READ_AHEAD = 4
 _SPOILT = 0.1
 """Share of a text's lines that may have other numbers of fields than the rest."""
@@ -58,7 +60,7 @@ class Log:
     _refused: dict[str, str] = field(default_factory=dict)
     """Columns that are not counted, and why."""
     row_values: float = 1.0
-    """Most values of a column in a row, on average of a row group."""
+    """Values in a row, in all columns."""
 
     def __post_init__(self) -> None:
         with _errors(self.name):
@@ -149,12 +151,14 @@ class Log:
                 if not place:
                     self._schema = reader.schema
                 if not self.num_rows and reader.num_record_batches:
-                    rows = reader.get_batch(0).num_rows
-                    self.num_rows = rows * reader.num_record_batches * len(self.sources)
+                    batch = reader.get_batch(0)
+                    self.num_rows = batch.num_rows * reader.num_record_batches * len(self.sources)
+                    self.row_values = max(1.0, batch.nbytes / max(1, batch.num_rows) / 8)
 
     def _estimate_rows(self, head: bytes, packed: int) -> None:
-        size = sum(source.path.stat().st_size for source in self.sources)
-        self.num_rows = max(1, round(head.count(b"\n") * size / max(packed, 1)))
+        size, lines = sum(each.path.stat().st_size for each in self.sources), head.count(b"\n") + 1
+        self.num_rows = max(1, round(lines * size / max(packed, 1)))
+        self.row_values = max(1.0, len(head) / lines / _VALUE_BYTES)
 
     def _dataset(self) -> Any:  # noqa: ANN401 - pyarrow has no types
         from pyarrow import dataset
@@ -257,7 +261,7 @@ class Log:
 
         while True:
             try:
-                return next(self._tables(READ_ROWS), None)
+                return next(self._tables(head_samples(self.row_values)), None)
             except (pa.ArrowException, OSError) as error:
                 try:
                     self._loosen(str(error))
@@ -272,7 +276,7 @@ class Log:
         for name, form in forms.items():
             self.forms = {name: form}
             try:
-                next(self._tables(READ_ROWS), None)
+                next(self._tables(head_samples(self.row_values)), None)
             except _UNREADABLE as error:
                 bad[name] = _short(error)
         self.forms = {name: form for name, form in forms.items() if name not in bad}

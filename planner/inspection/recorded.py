@@ -46,7 +46,7 @@ class Recorded(Protocol):
 
     @property
     def row_values(self) -> float:
-        """Most values of a column in a row, on average."""
+        """Values in a row, in all columns, on average: a row may have long lists."""
 
     @property
     def spoilt_lines(self) -> int:

@@ -30,6 +30,8 @@ _PACKED: Mapping[bytes, str] = {
     b"\x1f\x8b": "gz", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zst", b"\x04\x22\x4d\x18": "lz4",
 }  # fmt: skip
 """Endings of compressed texts, which pyarrow unpacks, by their first bytes."""
+_UNPACKED_FIRST = ("zst", "lz4")
+"""Those that its datasets do not unpack, so that they are unpacked to a temporary file."""
 _UNREAD: Mapping[str, tuple[str, str]] = {
     "hdf5": (
         "an HDF5 file, which is not read",
@@ -152,12 +154,26 @@ def _source(path: Path, name: str, folder: Path) -> Source:
     is_text = format_ in {"text", "json"}
     if packed and not is_text and (format_ != "arrays" or packed != "gz"):
         raise file_error(name, f"{format_} compressed as a whole", "unpack it first")
+    if is_text and packed in _UNPACKED_FIRST:
+        path, packed = _unpacked(path, packed, name, folder), ""
     ending = path.suffix.lstrip(".").lower()
     if is_text and ending != packed and (packed or ending in _PACKED.values()):
         link = folder / f"{len(list(folder.iterdir()))}.{packed or 'txt'}"
         link.symlink_to(path.absolute())
         path = link
     return Source(path=path, name=name, format=format_, packed=packed if is_text else "")
+
+
+def _unpacked(path: Path, packed: str, name: str, folder: Path) -> Path:
+    """Return a file with what a compressed one has."""
+    import pyarrow as pa
+
+    target = folder / f"{len(list(folder.iterdir()))}.txt"
+    try:
+        with pa.input_stream(str(path), compression=_CODECS[packed]) as stream:
+            return _kept(stream, target, name)
+    except (OSError, pa.ArrowException) as error:
+        raise file_error(name, f"the file is damaged: {str(error)[:200]}") from None
 
 
 def _format(begin: bytes) -> str:
