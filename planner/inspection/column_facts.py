@@ -106,7 +106,9 @@ def told_padding(raw: RawIds) -> int | None:
         filled = ends == padding
         # nothing but padding follows the first padding
         one_run = np.all(filled == np.maximum.accumulate(filled, axis=1), axis=1)
-        repeated = filled[:, -2:].all(axis=1).mean() >= LEAST_PADDED or width == 2
+        repeated = filled[:, -2:].all(axis=1).mean() >= LEAST_PADDED or (
+            width == 2 and not filled[:, -1].all()
+        )
         often_there = repeated and often.max() >= LEAST_PADDED * len(rows)
         if often_there and one_run.mean() >= 0.99 and _is_told(rows, filled, padding):
             return padding

@@ -17,8 +17,8 @@ def check_names(recorded: Recorded, asked: Asked) -> None:
         There are some.
 
     """
-    known = [*recorded.columns, *recorded.refused]
-    unknown = [name for name in asked.named if name not in known and name not in asked.exclude]
+    known = list(dict.fromkeys(recorded.names))
+    unknown = [name for name in asked.named if name not in known]
     problems = [
         Problem(message=f"no column `{name}`", hint=suggestion(name, known) or _has(known))
         for name in unknown

@@ -89,8 +89,10 @@ def _taken(inspection: Inspection, width: int) -> Iterator[Text]:
 
 def _few(names: Sequence[str]) -> str:
     """Return names, of many the first and the last."""
+    if len(names) == 1:
+        return _shorter(names[0], _LONGEST_NAMES)
     listed = ", ".join(map(printable, names))
-    if len(listed) <= _LONGEST_NAMES or len(names) == 1:
+    if cell_len(listed) <= _LONGEST_NAMES:
         return listed
     first, last = (_shorter(name, 8) for name in (names[0], names[-1]))
     return f"{first} ... {last} ({len(names)})"
@@ -186,7 +188,7 @@ MORE_COLUMNS: list[Column[TableObservation]] = [
     Column("Deviation", lambda table: table.pooling_std, _SMALL),
     Column("Longest", lambda table: table.longest_bag, COUNT),
     Column("Half of all on", lambda table: table.half_rows, _ROWS),
-    Column("Zipf", lambda table: table.zipf, Quantity(_zipf), none="-"),
+    Column("Zipf", lambda table: table.zipf, Quantity(_zipf, is_sorted=False), none="-"),
     Column("Misfit", _misfit, SHARE, none="-"),
     Column(f"Skew of {SKEW_RANKS}", lambda table: table.skew, _RATIO),
     Column("Shuffled", lambda table: table.order_effect, ERROR),

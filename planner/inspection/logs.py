@@ -67,6 +67,11 @@ class Log:
             self._open()
 
     @property
+    def names(self) -> Sequence[str]:
+        """All columns, also those that are not read."""
+        return list(self._schema.names)
+
+    @property
     def refused(self) -> Mapping[str, str]:
         """Columns that cannot be counted, and why."""
         return self._refused

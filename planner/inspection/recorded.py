@@ -25,6 +25,10 @@ class Recorded(Protocol):
         """Its name in messages."""
 
     @property
+    def names(self) -> Sequence[str]:
+        """All columns, also those that are not read."""
+
+    @property
     def columns(self) -> Mapping[str, RecordedColumn]:
         """The columns that are read, in order."""
 
@@ -77,6 +81,11 @@ class Arrays:
             for feature in self.samples.features
             if self.asked.is_read(feature.name)
         }
+
+    @property
+    def names(self) -> Sequence[str]:
+        """All arrays."""
+        return [*(feature.name for feature in self.samples.features), *self.samples.skipped]
 
     @property
     def refused(self) -> Mapping[str, str]:

@@ -60,8 +60,12 @@ def as_lines(table: pa.Table) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in table.to_pylist()).encode()
 
 
-@pytest.mark.parametrize("ending", ["parquet", "feather", "orc", "csv", "csv.gz", "csv.bz2", "csv.zst",
-                                    "log", "jsonl", "jsonl.gz"])  # fmt: skip
+ENDINGS = (
+    "parquet", "feather", "orc", "csv", "csv.gz", "csv.bz2", "csv.zst", "log", "jsonl", "jsonl.gz",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_every_format_says_the_same(tmp_path: Path, ending: str) -> None:
     path, table = tmp_path / f"log.{ending}", plain_table()
     if ending == "parquet":
