@@ -14,7 +14,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench import accuracy, clients_table, coverage, cpu_study, search_population, torchrec_tables
+from bench import (
+    accuracy,
+    clients_table,
+    coverage,
+    cpu_study,
+    logs,
+    search_population,
+    torchrec_tables,
+)
 from bench.choice import mean_regrets
 from bench.documented import run_page, with_outputs
 from bench.kept import write
@@ -219,6 +227,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "torchrec_port": torchrec_port,
     "torchrec_cases": lambda: torchrec_tables.cases(result("torchrec_cases")),
     "torchrec_tests": lambda: torchrec_tables.tests(result("torchrec_tests")),
+    "logs": lambda: logs.table(result("logs")),
     "clients": lambda: clients_table.section(result("clients")),
     "cpu_study": cpu_study.table,
     "accuracy_steps": lambda: accuracy.table(result("accuracy")["table_ii"]),

@@ -29,7 +29,7 @@ _OPTIONAL = {
     "optuna": ("optuna", "search", "the sharder `optuna`"),
     "cmaes": ("cmaes", "search", "the sharder `optuna`"),
     "scipy": ("scipy", "inspect", "`inspect`, calibrating and validating"),
-    "pyarrow": ("pyarrow", "inspect", "`inspect` of Parquet files"),
+    "pyarrow": ("pyarrow", "inspect", "`inspect`"),
 }
 """Module, extra that installs it, and use, by package."""
 

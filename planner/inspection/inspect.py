@@ -216,7 +216,7 @@ class _Result:
                 tables[:] = [table for table in tables if table.name != name]
 
     def _in_order(self) -> list[str]:
-        return [*self.counter.facts, *self.recorded.refused]
+        return list(dict.fromkeys([*self.recorded.names, *self.counter.facts]))
 
     def _refused(self) -> Iterator[tuple[str, ColumnKind]]:
         for name, why in self.recorded.refused.items():
@@ -232,11 +232,10 @@ class _Result:
         counter = self.counter
         facts = tuple(counter.facts[column] for column in counter.features[name])
         counts = counter.tables.get(name)
-        asserted = self._is_of_model(name) or name in self.asked.share
         spectrum = None if counts is None else counts.log.spectrum()
         found = []
         for each in facts:
-            kind = self._kind(each, spectrum, asserted=asserted)
+            kind = self._kind(each, spectrum, name)
             kinds[each.name] = ColumnKind(name=each.name, kind=kind[0], reason=kind[1])
             found.append(kind)
         usable = counts is not None and counts.num_batches > 0
@@ -258,9 +257,7 @@ class _Result:
             shuffled=self.asked.shuffle,
         )
 
-    def _kind(
-        self, facts: ColumnFacts, spectrum: Spectrum | None, *, asserted: bool
-    ) -> tuple[Kind, str]:
+    def _kind(self, facts: ColumnFacts, spectrum: Spectrum | None, table: str) -> tuple[Kind, str]:
         """Return what a column is: as told, or as it looks."""
         asked, name = self.asked, facts.name
         told = asked.kinds.get(name)
@@ -270,8 +267,8 @@ class _Result:
             keys=np.empty(0, np.int64), hits=np.empty(0), weights=np.empty(0), exact=True
         )
         known = nothing if spectrum is None else spectrum
-        why = "--as" if told else "of the workload" if self._is_of_model(name) else "named"
-        if not (told or asserted or name in {*asked.tables, *asked.rows, *asked.hashed}):
+        why = self._why(name, table, told=told is not None)
+        if why is None:
             return kind_of(facts, known)
         try:
             kind, reason = table_kind(facts, known, why)
@@ -279,7 +276,21 @@ class _Result:
             raise InputError(self.recorded.name, (Problem(message=str(error)),)) from None
         if name in asked.hashed or (told is Kind.IDS and kind is Kind.RAW):
             kind = Kind.SEQUENCE if facts.is_listed else Kind.IDS
-        return (told if told is Kind.RAW else kind), reason
+        is_raw = told is Kind.RAW and not facts.is_text
+        return (Kind.RAW if is_raw else kind), reason
+
+    def _why(self, column: str, table: str, *, told: bool) -> str | None:
+        """Return what says that a column is a table, in words; None: nothing does."""
+        asked = self.asked
+        said = {
+            "--as": told,
+            "of the workload": self._is_of_model(table),
+            "--share": table in asked.share,
+            "--tables": column in asked.tables,
+            "--hash": column in asked.hashed,
+            "--rows": column in asked.rows,
+        }
+        return next((option for option, given in said.items() if given), None)
 
     def _rows(self, name: str, kind: Kind, spectrum: Spectrum) -> TableRows:
         asked, columns = self.asked, self.counter.features[name]

@@ -56,6 +56,8 @@ class ColumnKind:
 
 
 _INTEGERS = re.compile(r"(i|int|int_?col|integer|dense|num|numeric)_?\d+", re.IGNORECASE)
+_FIRST_COLUMNS = 3
+"""Columns that may be labels where there are no names; a row number may come first."""
 _FEW, _SMALL = 32, 100
 """Distinct labels, and the largest of them, at most."""
 _EPOCHS = ((1.0, "seconds"), (1e3, "milliseconds"), (1e6, "microseconds"), (1e9, "nanoseconds"))
@@ -67,7 +69,9 @@ _LEAST_RAW = 10_000
 """Largest id below which a table up to it is small enough."""
 SPARSE = 20
 """Rows up to the largest id for every distinct one, seen and unseen, from which ids are raw: tables
-are not so empty."""
+are not so empty. The sample must have a twentieth as many ids, or it could not tell."""
+_LARGE = 10**8
+"""Largest id from which it takes no more samples to say so: few tables have as many rows."""
 _COVERED = 0.5
 """Coverage (Good-Turing) from which the number of unseen ids is told well enough for that."""
 _UNNAMED = re.compile(r"c\d+|t\d+|Unnamed: \d+")
@@ -232,8 +236,8 @@ def _label(facts: ColumnFacts, spectrum: Spectrum) -> Found:
     if facts.is_text or not is_unnamed(facts.name) or facts.num_missing:
         return None
     values = sorted(spectrum.keys.tolist())
-    if facts.place == 0 and values in ([0, 1], [-1, 1]):
-        return Kind.LABEL, f"the first column, of {values[0]} and {values[1]}"
+    if facts.place < _FIRST_COLUMNS and values in ([0, 1], [-1, 1]):
+        return Kind.LABEL, f"{values[0]} and {values[1]} in one of the first columns"
     if values in ([1, 2, 3, 4, 5], list(range(1, 11)), list(range(6)), list(range(11))):
         return Kind.LABEL, f"whole numbers {values[0]} to {values[-1]}, as ratings are"
     return None
@@ -284,10 +288,12 @@ def _raw(facts: ColumnFacts, spectrum: Spectrum) -> Found:
         return Kind.RAW, f"{seen}: more than rows of any table"
     if facts.is_prepared or facts.largest < _LEAST_RAW:
         return None
-    if spectrum.num_distinct >= 20 and facts.least > facts.largest / 2:
-        return Kind.RAW, f"{seen}, none below {facts.least:,}"
+    least = int(spectrum.keys.min()) if len(spectrum.keys) else 0
+    if spectrum.num_distinct >= 20 and least > facts.largest / 2:
+        return Kind.RAW, f"{seen}, none below {least:,}"
     rows = spectrum.num_distinct + spectrum.unseen
-    if spectrum.coverage >= _COVERED and facts.largest + 1 >= SPARSE * rows:
+    enough = SPARSE * facts.num_ids >= facts.largest or facts.largest >= _LARGE
+    if enough and spectrum.coverage >= _COVERED and facts.largest + 1 >= SPARSE * rows:
         return Kind.RAW, seen
     return None
 

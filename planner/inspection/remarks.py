@@ -14,7 +14,7 @@ ORDERED = 0.1
 said: sessions and users are told so, chance is not."""
 UNCOVERED = 0.5
 """Coverage (Good-Turing) below which rows by distinct ids are a guess."""
-FEW, LARGE = 1_000, 10**7
+FEW, LARGE = 1_000, 10**6
 """Rows for each distinct id, and in all, from which a table may be said to be nearly empty."""
 
 

@@ -52,7 +52,7 @@ def looked_at(tmp_path: Path, asked: Asked | None = None, **columns: Any) -> Ins
         ("x", [None] * N, "other", "no value at all"),
         ("ad", 2**41 + ITEM, "raw ids", "more than rows of any table"),
         ("sku", 214_507_000 + ITEM * 1078, "raw ids", "none below 214,508,078"),
-        ("sku", ITEM * 100_000, "raw ids", "distinct ones up to"),
+        ("sku", ITEM * 500_000, "raw ids", "distinct ones up to"),
         ("sku", ITEM * 19, "ids", "whole numbers"),
         ("genres", ["a|b", "a", "b|c", "c"] * 250, "category", "lists of texts"),
         ("hist", ["1^2", "3", "2^3", "1"] * 250, "sequence", "lists of whole numbers"),

@@ -10,17 +10,18 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from logs_made import avazu, criteo, movielens, yoochoose
 from pyarrow import csv, feather, orc
 
+from bench.logs import error_of, frame_of, right_kinds
+from bench.lookalikes import LOOKALIKES, Lookalike, movielens
 from costmodel.base.errors import InputError
 from planner.inspection.asked import Asked
 from planner.inspection.inspect import Inspection, inspect
+from planner.inspection.inspection_text import inspection_data
 from planner.inspection.kinds import Kind
 
 
@@ -117,59 +118,53 @@ def test_standard_input(make: object) -> None:
     assert (data["source"], data["num_samples"], len(data["tables"])) == ("<stdin>", 3000, 3)
 
 
-def test_criteo(tmp_path: Path) -> None:
-    path = criteo(tmp_path / "train.txt")
-    found = inspect(path)
-    frame = pd.read_csv(path, sep="\t", header=None)
-    assert kinds(found) == {
-        "c1": "label",
-        **{f"c{place}": "number" for place in range(2, 15)},
-        **{f"c{place}": "category" for place in range(15, 41)},
-    }
+@pytest.mark.parametrize("log", LOOKALIKES, ids=lambda log: log.of)
+def test_look_alikes_of_public_logs(tmp_path: Path, log: Lookalike) -> None:
+    path = log.make(tmp_path, 5000)
+    found, frame = inspect(path), frame_of(log, path)
+    assert right_kinds(log, list(kinds(found).values())) == len(log.kinds.split()), kinds(found)
+    names = list(kinds(found))
     for table in found.tables:
-        column = frame[int(table.name[1:]) - 1].dropna()
-        assert table.num_distinct == column.nunique()
-        assert table.pooling_factor == pytest.approx(len(column) / len(frame))
-        hits = column.value_counts()
-        assert table.hot_rows[0].lookup_share == pytest.approx(hits.max() / hits.sum())
+        column = frame.iloc[:, names.index(table.name)]
+        counted = inspection_data(found, lambda _: 64)["tables"][found.tables.index(table)]
+        assert error_of(counted, column, log, found.batch_samples) < 1e-9
+
+
+def test_criteo_has_rows_by_distinct_texts_and_unseen_ones(tmp_path: Path) -> None:
+    path = LOOKALIKES[0].make(tmp_path, 4000)
+    frame = frame_of(LOOKALIKES[0], path)
+    for table in inspect(path).tables:
+        hits = frame[int(table.name[1:]) - 1].value_counts()
         once, twice = (hits == 1).sum(), (hits == 2).sum()
         unseen = once * (once - 1) / (2 * (twice + 1))
         assert table.num_embeddings == pytest.approx(len(hits) + unseen, abs=1)
 
 
-def test_avazu(tmp_path: Path) -> None:
-    path = avazu(tmp_path / "train.gz")
-    found = inspect(path)
-    assert kinds(found) == {
-        "id": "row number", "click": "label", "hour": "time", "banner_pos": "ids",
-        "site_id": "category", "C20": "raw ids",
-    }  # fmt: skip
-    frame = pd.read_csv(path, compression="gzip", dtype={"id": "uint64"})
-    campaigns = frame["C20"][frame["C20"] >= 0]
-    assert found.padding == {"C20": len(frame) - len(campaigns)}
-    assert [each.num_distinct for each in found.tables] == [
-        7, frame["site_id"].nunique(), campaigns.nunique(),
-    ]  # fmt: skip
+def test_missing_campaigns_of_avazu_are_padding(tmp_path: Path) -> None:
+    path = LOOKALIKES[1].make(tmp_path, 3000)
+    missing = (frame_of(LOOKALIKES[1], path)["C20"] < 0).sum()
+    assert inspect(path).padding == {"C20": missing}
 
 
 @pytest.mark.parametrize("separator", ["\t", "::", ";", "|", " "])
-def test_movielens(tmp_path: Path, separator: str) -> None:
-    found = inspect(movielens(tmp_path / "u.data", separator))
+def test_separators_are_told(tmp_path: Path, separator: str) -> None:
+    path = tmp_path / "u.data"
+    path.write_text("".join(f"{line}\n" for line in movielens(5000, separator)))
+    found = inspect(path)
     assert list(kinds(found).values()) == ["ids", "ids", "label", "time"]
     assert sum(table.num_embeddings for table in found.tables) < 3000
 
 
-def test_yoochoose(tmp_path: Path) -> None:
-    found = inspect(yoochoose(tmp_path / "clicks.dat"), asked=Asked(batch_samples=1000))
-    session, item, _ = found.tables
+def test_clicks_of_sessions_are_told_to_be_together(tmp_path: Path) -> None:
+    path = LOOKALIKES[6].make(tmp_path, 6000)
+    session, item, _ = inspect(path, asked=Asked(batch_samples=1000)).tables
     assert (item.kind, item.num_embeddings) == (Kind.RAW, item.num_distinct + item.num_unseen)
     assert 300 < item.num_distinct < item.num_embeddings < 350
-    assert kinds(found)["c2"] == "time"
-    assert session.order_effect > 0.5  # a session's clicks are together
+    assert session.order_effect > 0.5
 
 
 def test_names_are_given_or_those_of_atomic_files(tmp_path: Path) -> None:
-    path = movielens(tmp_path / "u.data")
+    path = LOOKALIKES[2].make(tmp_path, 5000)
     named = inspect(path, asked=Asked(columns=("user", "item", "rating", "time")))
     assert [table.name for table in named.tables] == ["user", "item"]
     atomic = tmp_path / "ml.inter"
