@@ -131,7 +131,7 @@ def error_of(table: Mapping[str, Any], column: Any, log: Lookalike, batch: int) 
         (table["hot_rows"][0]["lookup_share"], hits.max() / hits.sum()),
         (table["unique_rows"], float(np.mean(batches))),
     ]
-    return max(abs(ours / theirs - 1) for ours, theirs in pairs)
+    return max(abs(float(ours / theirs) - 1) for ours, theirs in pairs)
 
 
 def _plan(checkout: Path, path: Path, folder: Path) -> str:

@@ -22,13 +22,21 @@ def open_feather(source: Source) -> Iterator[Any]:
 
 
 def feather_batches(sources: Sequence[Source], names: Sequence[str]) -> Iterator[Any]:
-    """Yield the batches of rows in Feather files, each checked: offsets may lead anywhere."""
+    """Yield the batches of rows in Feather files."""
     for source in sources:
         with open_feather(source) as reader:
             for place in range(reader.num_record_batches):
-                batch = reader.get_batch(place)
-                batch.validate(full=True)
-                yield batch.select(names)
+                yield valid_batch(reader, place).select(names)
+
+
+def valid_batch(reader: Any, place: int) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """Return a batch of rows of a Feather file; an error of pyarrow if it is damaged.
+
+    Nothing may be asked of it before: even its size reads offsets, which may lead anywhere.
+    """
+    batch = reader.get_batch(place)
+    batch.validate(full=True)
+    return batch
 
 
 def json_format(schema: Any) -> Any:  # noqa: ANN401 - pyarrow has no types

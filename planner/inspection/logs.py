@@ -19,6 +19,7 @@ from planner.inspection.arrow_files import (
     json_format,
     open_feather,
     row_values,
+    valid_batch,
 )
 from planner.inspection.asked import Asked
 from planner.inspection.block_ids import Block, RecordedColumn, head_samples
@@ -156,7 +157,7 @@ class Log:
                 if not place:
                     self._schema = reader.schema
                 if not self.num_rows and reader.num_record_batches:
-                    batch = reader.get_batch(0)
+                    batch = valid_batch(reader, 0)
                     self.num_rows = batch.num_rows * reader.num_record_batches * len(self.sources)
                     self.row_values = max(1.0, batch.nbytes / max(1, batch.num_rows) / 8)
 

@@ -13,6 +13,7 @@ CRASHES = Path(__file__).parent / "crashes"
 """Inputs that ended in tracebacks, hangs, segmentation faults, or ran what they held."""
 NEEDED = {
     "torchrec plan": "torchrec", "measurements": "torch", "ids": "pyarrow", "pairs": "torchrec",
+    "columns of logs": "pyarrow", "texts of logs": "pyarrow",
 }  # fmt: skip
 SELDOM = {"pairs"}
 """Each input is several commands, and torch is imported first."""

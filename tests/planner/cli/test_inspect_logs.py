@@ -1,5 +1,6 @@
 """``planner inspect`` of logs, as typed: what users say of columns, and what it then says."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,21 @@ def test_names_separators_and_shuffling(run: Command, directory: Path) -> None:
     a, b = shuffled["tables"]
     assert (a["name"], b["pooling_factor"]) == ("a", 2.0)
     assert a["unique_rows"] > 30  # of 40; consecutive batches have 2
+
+
+def test_ctrl_c_leaves_what_was_counted(
+    run: Command, log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def press(self: object, done: int, total: int | None) -> None:
+        del self, total
+        if done == 500:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("planner.cli.inspect_progress.CountingLine.show", press)
+    done = run("inspect", log, "--batch-size", "250")
+    assert done.code == 130
+    assert "interrupted: these are the first 500 samples" in done.err
+    assert "500 samples in 2 batches of 250" in done.out
 
 
 def test_a_page(run: Command, log: str) -> None:

@@ -34,7 +34,8 @@ def ids_of(array: pa.Array) -> tuple[list[int], list[int] | None]:
 def test_whole_numbers_of_any_width(type_: pa.DataType) -> None:
     array = pa.array(np.array(VALUES, type_.to_pandas_dtype()))
     assert ids_of(array) == (VALUES, None)
-    assert ids_of(array.dictionary_encode()) == (VALUES, None)
+    if type_ != pa.float16():  # older pyarrows have no dictionaries of them
+        assert ids_of(array.dictionary_encode()) == (VALUES, None)
     gaps = pa.array([None if value == 1 else value for value in VALUES]).cast(type_)
     assert ids_of(gaps) == ([3, 4, 5, 9, 2, 6], [1, 0, 1, 0, 1, 1, 1, 1])
 
