@@ -62,18 +62,29 @@ def common_schema(paths: Sequence[str], format_: str) -> Any:  # noqa: ANN401 - 
 
 
 def row_values(found: Any) -> float:  # noqa: ANN401 - as above
-    """Return the values in a row, on average of that row group of Parquet that has most."""
-    most = 1.0
-    for fragment in found.get_fragments():
+    """Return the values in a row, on average of that row group of Parquet that has most.
+
+    Without lists they are the columns.
+    """
+    nested = [each.name for each in found.schema if each.type.num_fields]
+    most = float(max(1, len(found.schema)))
+    for fragment in found.get_fragments() if nested else ():
+        for part in fragment.split_by_row_group():
+            # of damaged metadata Python's objects end the process; what reads a row raises an error
+            part.head(1, columns=nested, batch_size=1, batch_readahead=0, use_threads=False)
         metadata = fragment.metadata
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
-            values = [group.column(at).num_values for at in range(group.num_columns)]
-            largest = max(values, default=0)
-            if largest > max(_LARGEST_GROUP, group.num_rows):
-                raise ValueError(
-                    f"a row group has {largest:,} values of one column in lists; up to "
-                    f"{_LARGEST_GROUP:,} can be: write smaller ones (`row_group_size`)"
-                )
-            most = max(most, sum(values) / max(group.num_rows, 1))
+            most = max(most, sum(_values(group)) / max(group.num_rows, 1))
     return most
+
+
+def _values(group: Any) -> list[int]:  # noqa: ANN401 - as above
+    """Return how many values every column of a row group has, or refuse too many."""
+    values = [group.column(at).num_values for at in range(group.num_columns)]
+    if max(values, default=0) > max(_LARGEST_GROUP, group.num_rows):
+        raise ValueError(
+            f"a row group has {max(values):,} values of one column in lists; up to "
+            f"{_LARGEST_GROUP:,} can be: write smaller ones (`row_group_size`)"
+        )
+    return values
