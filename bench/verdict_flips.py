@@ -40,7 +40,7 @@ _DIGITS = re.compile(r"[<>]?\d[\d,.]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class FlipRun:
     """One verdict."""
 
     seed: int
@@ -83,17 +83,17 @@ def grid(quick: bool) -> list[tuple[int, float, bool]]:  # noqa: FBT001 - on or 
     return [*idle, *((seed, BUSY_LIMIT, True) for seed in SEEDS)]
 
 
-def run(name: str, seed: int, limit: float, busy: bool) -> Run:  # noqa: FBT001 - on or off
+def run(name: str, seed: int, limit: float, busy: bool) -> FlipRun:  # noqa: FBT001 - on or off
     """Return the verdict of one run."""
     with busy_machine(busy):
         path = WORKLOADS / f"{name}.yaml"
         made = plan(path, gpus=CASES[name], hardware="h100-sxm", seed=seed, time_limit=limit)
     verdict = report_data(made.report)["verdict"]
     said = " ".join(verdict["sentences"]) if verdict else f"nothing was {TOO_LITTLE}"
-    return Run(seed=seed, limit=limit, busy=busy, said=said)
+    return FlipRun(seed=seed, limit=limit, busy=busy, said=said)
 
 
-def flips(runs: Sequence[Run]) -> dict[str, Any]:
+def flips(runs: Sequence[FlipRun]) -> dict[str, Any]:
     """Return how many runs say something else than most of those that say anything."""
     telling = [each for each in runs if TOO_LITTLE not in each.said]
     keys = Counter(each.key for each in telling)

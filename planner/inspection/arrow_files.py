@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from planner.inspection.sources import Source
+from planner.inspection.sources import LogSource
 
 BLOCK_BYTES = 2**22
 """Bytes of a text that are read at once; a line may be as long."""
@@ -13,7 +13,7 @@ _LARGEST_GROUP = 2**28
 
 
 @contextmanager
-def open_feather(source: Source) -> Iterator[Any]:
+def open_feather(source: LogSource) -> Iterator[Any]:
     """Open a Feather file for reading batches of rows."""
     import pyarrow as pa
 
@@ -21,7 +21,7 @@ def open_feather(source: Source) -> Iterator[Any]:
         yield reader
 
 
-def feather_batches(sources: Sequence[Source], names: Sequence[str]) -> Iterator[Any]:
+def feather_batches(sources: Sequence[LogSource], names: Sequence[str]) -> Iterator[Any]:
     """Yield the batches of rows in Feather files."""
     for source in sources:
         with open_feather(source) as reader:
@@ -66,7 +66,9 @@ def row_values(found: Any) -> float:  # noqa: ANN401 - as above
 
     Without lists they are the columns.
     """
-    nested = [each.name for each in found.schema if each.type.num_fields]
+    # lists of no elements cannot be read, and are refused as a column
+    sized = (each for each in found.schema if getattr(each.type, "list_size", 1))
+    nested = [each.name for each in sized if each.type.num_fields]
     most = float(max(1, len(found.schema)))
     for fragment in found.get_fragments() if nested else ():
         for part in fragment.split_by_row_group():

@@ -37,7 +37,7 @@ class Ids:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Block:
+class IdBlock:
     """Consecutive samples: the ids of every feature."""
 
     num_samples: int

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.inspection.asked import Asked
-from planner.inspection.block_ids import Block, Ids, head_samples
+from planner.inspection.block_ids import IdBlock, Ids, head_samples
 from planner.inspection.column_facts import ColumnFacts, told_padding
 from planner.inspection.counting import Moments, TableCounts
 from planner.inspection.key_counts import ALL_KEPT, LEAST_KEPT, MOST_KEPT
@@ -23,7 +23,7 @@ Watch: TypeAlias = Callable[[int, int | None], bool]
 
 
 @dataclass(slots=True)
-class Counter:
+class ColumnCounter:
     """What was counted so far of every column and table."""
 
     features: Mapping[str, Sequence[str]]
@@ -49,7 +49,7 @@ class Counter:
                     self.interrupted = True
                     return
 
-    def _take(self, block: Block, pool: ThreadPoolExecutor, *, is_batch: bool) -> None:
+    def _take(self, block: IdBlock, pool: ThreadPoolExecutor, *, is_batch: bool) -> None:
         num_samples = block.num_samples
 
         def count_column(name: str) -> Ids | None:
@@ -78,10 +78,10 @@ def counter_of(
     asked: Asked,
     features: Mapping[str, Sequence[str]],
     local_batch_size: int | None,
-) -> Counter:
+) -> ColumnCounter:
     """Return what counts tables of some columns; of batches of ranks, where their size is known."""
     most = min(MOST_KEPT, max(LEAST_KEPT, ALL_KEPT // max(len(features), 1)))
-    head = next(recorded.blocks(head_samples(recorded.row_values)), Block(num_samples=0, ids={}))
+    head = next(recorded.blocks(head_samples(recorded.row_values)), IdBlock(num_samples=0, ids={}))
     facts = {}
     for place, (name, column) in enumerate(recorded.columns.items()):
         padding = asked.padding.get(name)
@@ -103,7 +103,7 @@ def counter_of(
         hashed = [asked.hashed[each] for each in (name, *columns) if each in asked.hashed]
         tables[name] = TableCounts(most, hashed[0] if hashed else None)
     ranks = RankBatches(local_batch_size) if local_batch_size else None
-    return Counter(features, facts, tables, ranks)
+    return ColumnCounter(features, facts, tables, ranks)
 
 
 @dataclass(slots=True)

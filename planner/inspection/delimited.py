@@ -43,7 +43,7 @@ class Layout:
     times: frozenset[str]
     """Columns whose texts are dates or times."""
     encoding: str = "utf8"
-    """Of texts; as Latin-1 any bytes can be read, and differ as they do."""
+    """How texts are decoded; as Latin-1 any bytes can be read, and differ as they do."""
 
     def parse_options(self) -> Any:  # noqa: ANN401 - pyarrow has no types
         """Return how pyarrow takes lines apart."""

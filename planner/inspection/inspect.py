@@ -12,7 +12,7 @@ from planner.environment.extras import require
 from planner.inspection.asked import Asked
 from planner.inspection.block_ids import HELD_VALUES
 from planner.inspection.column_facts import ColumnFacts
-from planner.inspection.counter import Counter, Watch, counter_of
+from planner.inspection.counter import ColumnCounter, Watch, counter_of
 from planner.inspection.features import check_names, check_rows, features_of_tables, matched
 from planner.inspection.key_counts import Spectrum
 from planner.inspection.kinds import ColumnKind, Kind, is_unnamed, kind_of, table_kind
@@ -139,7 +139,7 @@ class _Result:
     recorded: Recorded
     asked: Asked
     workload: Workload | None
-    counter: Counter
+    counter: ColumnCounter
     size: int
     absent: Mapping[str, tuple[str, ...]]
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Dims = Callable[[str], int]
 """Returns the columns of a table's embeddings."""
 _BYTES = 4
-"""Of a number of fp32."""
+"""Bytes of a number of FP32."""
 _LONGEST_NAME, _LONGEST_NAMES = 18, 26
 """Characters of a table's name on the first screen, and of names that are taken for the same."""
 

@@ -22,10 +22,10 @@ from planner.inspection.arrow_files import (
     valid_batch,
 )
 from planner.inspection.asked import Asked
-from planner.inspection.block_ids import Block, RecordedColumn, head_samples
+from planner.inspection.block_ids import IdBlock, RecordedColumn, head_samples
 from planner.inspection.delimited import LATIN, MOST_COLUMNS, Layout, layout_of, looser
 from planner.inspection.log_columns import Form, form_of, raw_ids, told_form
-from planner.inspection.sources import HEAD_BYTES, Source, unpacked_head
+from planner.inspection.sources import HEAD_BYTES, LogSource, unpacked_head
 
 READ_ROWS = 2**16
 """Rows that are read at once, and that tell what columns are."""
@@ -46,7 +46,7 @@ class RestartError(Exception):
 class Log:
     """Files of one log, and how their columns are read."""
 
-    sources: Sequence[Source]
+    sources: Sequence[LogSource]
     asked: Asked
     name: str
     """Name in messages."""
@@ -211,7 +211,7 @@ class Log:
         self.spoilt_lines += 1
         return "skip"
 
-    def blocks(self, samples: int) -> Iterator[Block]:
+    def blocks(self, samples: int) -> Iterator[IdBlock]:
         """Yield the ids of so many samples after the other; the last block may have fewer.
 
         Raises
@@ -232,7 +232,7 @@ class Log:
                     ids = {
                         name: raw_ids(form, table.column(name)) for name, form in self.forms.items()
                     }
-                    yield Block(num_samples=table.num_rows, ids=ids)
+                    yield IdBlock(num_samples=table.num_rows, ids=ids)
             except pa.ArrowInvalid as error:
                 self._loosen(str(error))
                 raise

@@ -10,7 +10,7 @@ import numpy as np
 
 from costmodel.base.errors import InputError, Problem
 from planner.inspection.asked import Asked
-from planner.inspection.block_ids import Block, RawIds, RecordedColumn
+from planner.inspection.block_ids import IdBlock, RawIds, RecordedColumn
 from planner.inspection.logs import Log
 from planner.inspection.reading import read_samples
 from planner.inspection.samples import RecordedIds, concatenated
@@ -56,7 +56,7 @@ class Recorded(Protocol):
     def spoilt_lines(self) -> int:
         """Lines left out, as they are not like the others."""
 
-    def blocks(self, samples: int) -> Iterator[Block]:
+    def blocks(self, samples: int) -> Iterator[IdBlock]:
         """Yield blocks of so many samples, the last one of fewer."""
 
 
@@ -107,7 +107,7 @@ class Arrays:
         """Samples of the batches that are kept apart, or all."""
         return self.samples.batch_samples or max(1, self.num_rows)
 
-    def blocks(self, samples: int) -> Iterator[Block]:
+    def blocks(self, samples: int) -> Iterator[IdBlock]:
         """Yield blocks of so many samples, the last one of fewer."""
         features = [each for each in self.samples.features if each.name in self.columns]
         ends = {
@@ -126,7 +126,7 @@ class Arrays:
                     lengths=each.lengths[start:stop].astype(np.int64),
                     unsigned=unsigned,
                 )
-            yield Block(num_samples=stop - start, ids=ids)
+            yield IdBlock(num_samples=stop - start, ids=ids)
 
 
 @contextmanager

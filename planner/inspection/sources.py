@@ -55,7 +55,7 @@ _UNREAD: Mapping[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class LogSource:
     """A file, and what its first bytes say it is."""
 
     path: Path
@@ -68,7 +68,7 @@ class Source:
 
 
 @contextmanager
-def found_sources(names: Sequence[str | Path]) -> Iterator[tuple[Source, ...]]:
+def found_sources(names: Sequence[str | Path]) -> Iterator[tuple[LogSource, ...]]:
     """Find the files that names, folders, globs or ``-`` stand for, all of one format.
 
     What comes through a pipe is kept in a temporary file meanwhile.
@@ -136,7 +136,7 @@ def _kept(stream: BinaryIO, target: Path, name: str) -> Path:
     return target
 
 
-def _source(path: Path, name: str, folder: Path) -> Source:
+def _source(path: Path, name: str, folder: Path) -> LogSource:
     """Return a file with its format; compressed texts get a name that says so."""
     try:
         with path.open("rb") as file:
@@ -161,7 +161,7 @@ def _source(path: Path, name: str, folder: Path) -> Source:
         link = folder / f"{len(list(folder.iterdir()))}.{packed or 'txt'}"
         link.symlink_to(path.absolute())
         path = link
-    return Source(path=path, name=name, format=format_, packed=packed if is_text else "")
+    return LogSource(path=path, name=name, format=format_, packed=packed if is_text else "")
 
 
 def _unpacked(path: Path, packed: str, name: str, folder: Path) -> Path:
