@@ -2,11 +2,11 @@
 
 import json
 
-from bench.verdict_flips import OUT, Run, flips
+from bench.verdict_flips import OUT, FlipRun, flips
 
 
-def said(text: str) -> Run:
-    return Run(seed=0, limit=5.0, busy=False, said=text)
+def said(text: str) -> FlipRun:
+    return FlipRun(seed=0, limit=5.0, busy=False, said=text)
 
 
 def test_numbers_are_no_other_verdict_and_names_are() -> None:
