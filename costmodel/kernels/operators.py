@@ -62,11 +62,24 @@ def operator_estimate(operator: DenseOperator[int], precision: DataType, gpu: Gp
     products = [each for each in products_of(operator) if each.flop]
     if not products:
         return bytes_estimate(operator, gpu)
-    data_type = HALF_TYPES.get(operator.inputs[0].data_type, precision)
+    data_type = _arithmetic(operator, precision, gpu)
     estimates = [products_estimate(each, data_type, gpu) for each in products]
     longest = max(estimates, key=lambda each: each.seconds)
     beside = _element_seconds(operator, gpu)
     return replace(longest, seconds=beside + sum(each.seconds for each in estimates))
+
+
+def _arithmetic(operator: DenseOperator[int], precision: DataType, gpu: Gpu) -> DataType:
+    """Return the arithmetic of an operator's products.
+
+    Convolutions of FP32 are made in TF32 on GPUs that have it, and products are not, until a script
+    says otherwise (torch 2.13, backends: ``cudnn.allow_tf32``, ``cuda.matmul.allow_tf32``).
+    """
+    asked = HALF_TYPES.get(operator.inputs[0].data_type, precision)
+    is_convolution = family_of(operator.name) is OperatorFamily.CONVOLUTION
+    if is_convolution and asked is DataType.FP32 and DataType.TF32 in gpu.gemm:
+        return DataType.TF32
+    return asked
 
 
 def bytes_estimate(operator: DenseOperator[int], gpu: Gpu) -> Estimate:

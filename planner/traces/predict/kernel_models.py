@@ -37,7 +37,7 @@ def timed(operator: DenseOperator[int], gpu: Gpu) -> Timed:
         by_bytes = bytes_estimate(operator, gpu)
         estimate = replace(by_bytes, bound_by=Bound.BYTES_OF_TENSORS, extrapolated=True)
     else:
-        estimate = operator_estimate(operator, _precision(family, gpu), gpu)
+        estimate = operator_estimate(operator, DataType.FP32, gpu)
     return Timed(
         name=operator.name, family=family, num_bytes=sum(moved(operator)), estimate=estimate
     )
@@ -54,17 +54,3 @@ def _known_family(operator: DenseOperator[int], gpu: Gpu) -> OperatorFamily:
         return OperatorFamily.OTHER
     multiplied = {each.data_type for each in factors(operator)} <= _MULTIPLIED
     return family if multiplied and gpu.gemm else OperatorFamily.OTHER
-
-
-def _precision(family: OperatorFamily, gpu: Gpu) -> DataType:
-    """Return the arithmetic of products of FP32: TF32 in convolutions of GPUs that have it.
-
-    References
-    ----------
-    torch 2.13, backends: ``cudnn.allow_tf32`` is true until a script changes it, ``allow_tf32`` of
-    matrix products false.
-
-    """
-    if family is OperatorFamily.CONVOLUTION and DataType.TF32 in gpu.gemm:
-        return DataType.TF32
-    return DataType.FP32

@@ -73,6 +73,16 @@ def test_a_product_takes_what_its_estimate_says() -> None:
     assert operator_estimate(given, DataType.TF32, GPU).seconds == expected
 
 
+def test_convolutions_of_fp32_are_made_in_tf32_and_products_are_not() -> None:
+    convolution = operator("convolution", [(64, 32, 28, 28), (64, 32, 3, 3)], (64, 64, 26, 26))
+    product = operator("mm", [(4096, 512), (512, 256)], (4096, 256))
+    for given, same in ((convolution, True), (product, False)):
+        times = [operator_estimate(given, each, GPU) for each in (DataType.FP32, DataType.TF32)]
+        assert (times[0] == times[1]) is same
+    v100 = load_profile("v100-nvlink").gpu  # it has no TF32
+    assert operator_estimate(convolution, DataType.FP32, v100).seconds > 0
+
+
 def test_half_precision_is_its_own() -> None:
     shapes = [(4096, 512), (512, 256)]
     half = operator("mm", shapes, (4096, 256), data_type="bfloat16")
