@@ -1,6 +1,7 @@
 """How long the operators of a list take on a GPU, and their host to issue them."""
 
 from dataclasses import replace
+from math import ceil
 from typing import NamedTuple
 
 from costmodel.base.units import Seconds
@@ -28,6 +29,12 @@ from costmodel.operators.work import moved, num_elements
 
 LARGE_PRODUCT = 128
 """Batched products with a side of at most this pad to small tiles (``batched_product_time``)."""
+ATTENTION_BLOCK = 128
+"""Queries, and keys, that a block of fused attention takes (FlashAttention's for heads of 64; of
+other widths 64 to 256)."""
+ATTENTION_BACKWARD = 0.6
+"""Rate of fused attention's backward over that of its products on a GPU: 0.54 to 0.62 for 2,048 and
+more queries on an H100 (hstu_attention.csv, 27 points); the forward has theirs, 0.87 to 1.04."""
 HALF_TYPES = {ElementType.FLOAT16: DataType.FP16, ElementType.BFLOAT16: DataType.BF16}
 
 
@@ -65,8 +72,25 @@ def operator_estimate(operator: DenseOperator[int], precision: DataType, gpu: Gp
     data_type = _arithmetic(operator, precision, gpu)
     estimates = [products_estimate(each, data_type, gpu) for each in products]
     longest = max(estimates, key=lambda each: each.seconds)
-    beside = _element_seconds(operator, gpu)
-    return replace(longest, seconds=beside + sum(each.seconds for each in estimates))
+    seconds = sum(each.seconds for each in estimates)
+    if family_of(operator.name) is OperatorFamily.ATTENTION:
+        seconds *= _attention_factor(operator, gpu)
+    return replace(longest, seconds=_element_seconds(operator, gpu) + seconds)
+
+
+def _attention_factor(operator: DenseOperator[int], gpu: Gpu) -> float:
+    """Return what attention takes over products of all its queries and keys.
+
+    Causal attention leaves out blocks of keys that are after all queries of a block: of n blocks
+    n (n + 1) / 2 are made of n n.
+    """
+    is_slower = operator.name.endswith("_backward") and not gpu.is_core
+    factor = 1.0 / ATTENTION_BACKWARD if is_slower else 1.0
+    if not operator.causal:
+        return factor
+    scores = next(products_of(operator))
+    blocks = max(1, ceil(min(scores.m, scores.n) / ATTENTION_BLOCK))
+    return factor * (blocks + 1) / (2.0 * blocks)
 
 
 def _arithmetic(operator: DenseOperator[int], precision: DataType, gpu: Gpu) -> DataType:

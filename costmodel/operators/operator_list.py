@@ -157,6 +157,8 @@ class DenseOperator(Generic[S]):
     """Embeddings whose gradients are there once it ends, likewise."""
     transposed: bool = False
     """Whether a convolution is transposed."""
+    causal: bool = False
+    """Whether attention is to keys that are not after a query alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,6 +266,7 @@ class OperatorList(Generic[S]):
                     parameters=each.parameters,
                     embeddings=each.embeddings,
                     transposed=each.transposed,
+                    causal=each.causal,
                 )
                 for each in self.operators
             ),

@@ -118,6 +118,7 @@ def _operator_data(operator: DenseOperator[Size]) -> dict[str, Any]:
         "direction": operator.direction.value,
         **{name: each for name, each in lists.items() if each},
         **({"transposed": True} if operator.transposed else {}),
+        **({"causal": True} if operator.causal else {}),
     }
 
 
@@ -191,6 +192,7 @@ def _operator(entry: "schema.DenseOperatorEntry") -> DenseOperator[Size]:
         parameters=tuple(entry.parameters),
         embeddings=tuple(entry.embeddings),
         transposed=entry.transposed,
+        causal=entry.causal,
     )
 
 

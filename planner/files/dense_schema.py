@@ -113,6 +113,8 @@ class DenseOperatorEntry(_DenseSection):
     """Embeddings whose gradients are there once it ends."""
     transposed: bool = False
     """Whether it is a transposed convolution."""
+    causal: bool = False
+    """Whether it is attention to keys that are not after a query alone."""
 
 
 class ParameterEntry(_DenseSection):

@@ -121,6 +121,7 @@ def _operator(
         parameters=tuple(parameters[each] for each in first.parameters),
         embeddings=tuple(places[each] for each in first.embeddings),
         transposed=first.transposed,
+        causal=first.causal,
     )
 
 

@@ -29,8 +29,6 @@ _ALLOCATES = frozenset(
 """Operators that launch no kernel, besides views."""
 _LIBRARY = str(Path(torch.__file__).parent)
 _OWN = str(Path(__file__).parent)
-_CONVOLUTIONS = {"aten::convolution": 6, "aten::convolution_backward": 7}
-"""Where among the arguments ``transposed`` is."""
 _IN_PLACE = {"aten::index_put": "aten::_index_put_impl_"}
 """What runs in place of an operator, if not the one with ``_`` after its name."""
 
@@ -58,6 +56,7 @@ class RecordedOperator:
     outputs: list[RecordedTensor]
     reads: list[str]
     transposed: bool
+    causal: bool
     line: str
     """Where in the model's code it was called; empty in the backward."""
     parameters: list[str] = field(default_factory=list)
@@ -149,7 +148,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types h
         outputs = [self._tensor(each) for each in _tensors(result)]
         if not self._launches(operator, name, inputs, outputs):
             return result
-        position = _CONVOLUTIONS.get(name)
         reads = dict.fromkeys(self.embedding_of.get(each.storage, "") for each in inputs)
         self.operators.append(
             RecordedOperator(
@@ -158,7 +156,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types h
                 inputs=inputs,
                 outputs=outputs,
                 reads=[each for each in reads if each],
-                transposed=position is not None and bool(args[position]),
+                transposed=bool(_argument(operator, "transposed", args, kwargs)),
+                causal=bool(_argument(operator, "is_causal", args, kwargs)),
                 line=line,
             )
         )
@@ -192,6 +191,20 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types h
 
     def _tensor(self, tensor: torch.Tensor, *, given: bool = False) -> RecordedTensor:
         return recorded(tensor, self.storages.number(tensor, given=given))
+
+
+def _argument(
+    operator: Any,  # noqa: ANN401 - torch's
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> Any:  # noqa: ANN401 - whatever it is
+    """Return an argument that an operator is called with; None: it has none of that name."""
+    for place, each in enumerate(operator._schema.arguments):  # noqa: SLF001 - as above
+        if each.name == name:
+            given = kwargs.get(name, each.default_value)
+            return args[place] if place < len(args) else given
+    return None
 
 
 def recorded(tensor: torch.Tensor, storage: int) -> RecordedTensor:

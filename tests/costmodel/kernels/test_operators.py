@@ -6,6 +6,7 @@ from dense_operators import operator
 from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import gemm_estimate
 from costmodel.kernels.operators import (
+    ATTENTION_BACKWARD,
     is_known,
     operator_estimate,
     pass_times,
@@ -71,6 +72,23 @@ def test_a_product_takes_what_its_estimate_says() -> None:
     given = operator("mm", [(4096, 512), (512, 256)], (4096, 256))
     expected = gemm_estimate(4096, 256, 512, DataType.TF32, GPU).seconds
     assert operator_estimate(given, DataType.TF32, GPU).seconds == expected
+
+
+def test_causal_attention_leaves_out_blocks_and_its_backward_is_slower() -> None:
+    short, long = (2, 3, 128, 64), (2, 3, 1024, 64)
+    core = load_profile("cpu-gloo").gpu
+    for shape, share in ((short, 1.0), (long, 9 / 16)):
+        given = operator(ATTENTION, [shape] * 3, shape)
+        for gpu in (GPU, core):
+            whole = operator_estimate(given, DataType.FP32, gpu).seconds
+            causal = operator_estimate(replace(given, causal=True), DataType.FP32, gpu).seconds
+            assert causal == pytest.approx(share * whole)
+        back = operator(f"{ATTENTION}_backward", [shape] * 4, shape)
+        products = sum(
+            products_estimate(each, DataType.FP32, GPU).seconds for each in products_of(back)
+        )
+        taken = operator_estimate(back, DataType.FP32, GPU).seconds
+        assert taken == pytest.approx(products / ATTENTION_BACKWARD)
 
 
 def test_convolutions_of_fp32_are_made_in_tf32_and_products_are_not() -> None:

@@ -53,7 +53,7 @@ LISTED = OperatorList(
                 tensor(WIDTH, WIDTH, WIDTH, storage=-3),
             ),
             outputs=(tensor(WIDTH, WIDTH, WIDTH, storage=3),),
-            parameters=(0,), embeddings=(0,), transposed=True,
+            parameters=(0,), embeddings=(0,), transposed=True, causal=True,
         ),
     ),
     parameters=(

@@ -463,6 +463,25 @@ def test_attention_is_counted_as_such() -> None:
     assert any(each.direction is Pass.BACKWARD for each in sized.operators)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_says_whether_it_is_causal(*, causal: bool) -> None:
+    class Attending(nn.Module):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            heads = inputs.view(inputs.shape[0], 2, 8, 4)
+            return nn.functional.scaled_dot_product_attention(
+                heads, heads, heads, is_causal=causal
+            ).sum()
+
+    batches = [(torch.randn(size, 64, requires_grad=True),) for size in (2, 3, 4)]
+    found = [
+        each
+        for each in read_operators(Attending(), batches).operators
+        if family_of(each.name) is OperatorFamily.ATTENTION
+    ]
+    assert {each.direction for each in found} == set(Pass)
+    assert {each.causal for each in found} == {causal}
+
+
 class Pair(Transformer):
     """Has histories of two kinds, that must have one length if ``stacked``."""
 
