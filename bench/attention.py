@@ -23,7 +23,7 @@ RESULTS = ROOT / "bench" / "results" / "attention.json"
 NAME = "aten::_scaled_dot_product_flash_attention"
 
 
-class Point(NamedTuple):
+class AttentionPoint(NamedTuple):
     """A measured kernel."""
 
     direction: Pass
@@ -32,7 +32,7 @@ class Point(NamedTuple):
     seconds: Seconds
 
 
-def points() -> Iterator[Point]:
+def points() -> Iterator[AttentionPoint]:
     """Yield what was measured."""
     with MEASURED.open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
@@ -41,7 +41,7 @@ def points() -> Iterator[Point]:
                 if name.startswith("seq") and told:
                     length = int(name.removeprefix("seq"))
                     sizes = int(row["batch"]), int(row["heads"]), length, int(row["head_dim"])
-                    yield Point(direction, sizes, float(told) * MS)
+                    yield AttentionPoint(direction, sizes, float(told) * MS)
 
 
 def operator(direction: Pass, shape: tuple[int, int, int, int]) -> DenseOperator[int]:
