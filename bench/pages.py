@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from bench.lookalikes import LOOKALIKES
 from bench.pictures import IMAGES, PLAN, ROOT, note
 from planner.verbs.loading import load_plan
 
@@ -25,6 +26,8 @@ HARDWARE = "h100-sxm"
 MACHINES = "a100-sxm-80gb,h100-sxm,h200-sxm"
 SWEEP = ("--gpus", "4,8,16,32", "--hardware", MACHINES, "--time-limit", "3s")
 """The sweep of the documentation's picture."""
+LOG = "sample_skeleton_train.csv"
+"""The log of the documentation's picture (``bench.lookalikes``)."""
 WIDTH, HEIGHT = 1200, 900
 MOST_WAIT_MS = 60_000
 
@@ -73,6 +76,7 @@ def images(chromium: Any) -> None:  # noqa: ANN401 - Playwright's
             _planner(folder, *arguments, "--html", f"{name}.html")
             _small(chromium, folder / f"{name}.html", name)
         shutil.copyfile(folder / "plan.json", PLAN)
+        _inspected(chromium, folder)
         _planner(folder, "sweep", tables, *SWEEP, "--html", "sweep.html")
         _small(chromium, folder / "sweep.html", "sweep")
         if TRACES.is_dir():
@@ -82,6 +86,13 @@ def images(chromium: Any) -> None:  # noqa: ANN401 - Playwright's
         whole = ("--sharder", "lookup_greedy", "--baseline", "none")
         _planner(folder, "plan", tables, *machine, *whole, "-o", "whole.json")
         _edited(chromium, folder / "whole.json")
+
+
+def _inspected(chromium: Any, folder: Path) -> None:  # noqa: ANN401 - Playwright's
+    """Take a picture of what ``inspect`` finds in a look-alike of a public log."""
+    log = next(each for each in LOOKALIKES if each.file == LOG).make(folder)
+    _planner(folder, "inspect", log.name, "--html", "inspect.html")
+    _small(chromium, folder / "inspect.html", "inspect")
 
 
 def _planner(folder: Path, *arguments: str) -> None:

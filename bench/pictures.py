@@ -27,6 +27,7 @@ LAYOUT: Mapping[str, tuple[str, ...]] = {
     "sweep": ("sweeping/sweep_page.py", "sweeping/sweep_data.py"),
     "replay": ("traces/replay/replay_page.py", "traces/replay/replay_data.py"),
     "open": ("editing/edit_page.py",),
+    "inspect": ("inspection/inspection_page.py",),
 }
 """Files in ``planner`` by picture, beside those of all pages."""
 COMMON = "pages/*.py"
