@@ -7,6 +7,9 @@ paper's Algorithm 1, and by the maximum over streams of summed kernel time, ever
 measured durations. A step is the profiler's (host) step of one rank. Nothing is tuned: constants
 of the importer are the profiler's clock, what CUDA documents, and thresholds named there.
 
+Then every rank is replayed on its own, from its trace alone: what the absent ones did is taken from
+when its collectives ended.
+
 Ablations leave one rule of the simulator or one kind of edge out. Algorithm 1 is given the host's
 own time as overheads.
 """
@@ -26,7 +29,7 @@ from planner.traces.execution.communications import execution_traces
 from planner.traces.kineto import rank_traces
 from planner.traces.replay.importing import ImportedRun, import_run
 from planner.traces.replay.links import link
-from planner.traces.replay.modes import Mode, Replay, replay, replay_graph
+from planner.traces.replay.modes import Mode, Replay, StepTime, replay, replay_graph
 from planner.traces.trace_files import read_documents
 
 ROOT = Path(__file__).parents[1]
@@ -49,6 +52,8 @@ class Loaded:
 
     name: str
     run: ImportedRun
+    alone: Sequence[ImportedRun]
+    """The run of every rank's trace alone, by rank."""
 
 
 def load(name: str) -> Loaded:
@@ -56,8 +61,11 @@ def load(name: str) -> Loaded:
     path = TRACES / name
     documents = read_documents(path)
     traces = rank_traces(documents, path)
-    run = import_run(traces, name, link(traces, execution_traces(documents)))
-    return Loaded(name=name, run=run)
+    executions = execution_traces(documents)
+    run, *alone = (
+        import_run(some, name, link(some, executions)) for some in (traces, *([t] for t in traces))
+    )
+    return Loaded(name=name, run=run, alone=alone)
 
 
 def each_node(change: Callable[[Node, Sequence[Node]], Node]) -> GraphChange:
@@ -101,6 +109,12 @@ def variants(loaded: Loaded) -> dict[str, Replay]:
     return made
 
 
+def alone_steps(loaded: Loaded) -> list[StepTime]:
+    """Return the steps of every rank replayed on its own, in the order of those of all."""
+    steps = {(s.rank, s.step): s for run in loaded.alone for s in replay(run).steps}
+    return [steps[mark.rank, mark.step] for mark in loaded.run.marks]
+
+
 def errors(done: Replay) -> dict[str, float]:
     """Return a replay's relative errors."""
     return {
@@ -110,15 +124,22 @@ def errors(done: Replay) -> dict[str, float]:
     }
 
 
-def steps(made: Mapping[str, Replay]) -> list[dict[str, Any]]:
-    """Return every step of every rank, measured and by mode."""
+def steps(made: Mapping[str, Replay], alone: Sequence[StepTime]) -> list[dict[str, Any]]:
+    """Return every step of every rank, measured, by mode, and of the rank on its own."""
     rows = []
     for index, step in enumerate(made["graph"].steps):
         simulated = {f"{m.value}_s": made[m.value].steps[index].simulated for m in Mode}
         rows.append({
             "rank": step.rank, "step": step.step, "measured_s": step.measured, **simulated,
+            "alone_s": alone[index].simulated,
         })  # fmt: skip
     return rows
+
+
+def of_single_ranks(sets: Sequence[Sequence[StepTime]]) -> dict[str, float]:
+    """Return the errors of ranks that are replayed on their own, over the steps of all sets."""
+    off = [abs(step.error) for steps in sets for step in steps]
+    return {"worst_step": max(off), "mean_step": sum(off) / len(off)}
 
 
 def overall(sets: Sequence[Mapping[str, Replay]]) -> dict[str, dict[str, float]]:
@@ -141,10 +162,12 @@ def results() -> dict[str, Any]:
         sys.exit(f"no traces at ../{TRACES.relative_to(ROOT.parent)}")
     runs = [load(name) for name in SETS]
     sets = [variants(run) for run in runs]
+    alone = [alone_steps(run) for run in runs]
     return {
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
         "date": date.today().isoformat(),  # noqa: DTZ011 -- the day here
         "overall": overall(sets),
+        "one_rank": of_single_ranks(alone),
         "sets": [
             {
                 "name": run.name,
@@ -156,9 +179,10 @@ def results() -> dict[str, Any]:
                     **{f"{m.value}_s": made[m.value].simulated_makespan for m in Mode},
                 },
                 "errors": {name: errors(done) for name, done in made.items()},
-                "steps": steps(made),
+                "one_rank": of_single_ranks([own]),
+                "steps": steps(made, own),
             }
-            for run, made in zip(runs, sets, strict=True)
+            for run, made, own in zip(runs, sets, alone, strict=True)
         ],
     }
 
@@ -167,17 +191,22 @@ def show(found: Mapping[str, Any]) -> None:
     """Print every set step by step, and the errors over all."""
     for each in found["sets"]:
         print(f"\n{each['name']}")
-        print(f"{'rank':>6}{'step':>6}{'measured':>13}" + "".join(f"{m.value:>21}" for m in Mode))
+        names = "".join(f"{name:>21}" for name in (*Mode, "the rank alone"))
+        print(f"{'rank':>6}{'step':>6}{'measured':>13}{names}")
         for row in each["steps"]:
             columns = [row["measured_s"] / MS]
-            for mode in Mode:
-                simulated = row[f"{mode.value}_s"]
+            for way in (*Mode, "alone"):
+                simulated = row[f"{way}_s"]
                 columns += [simulated / MS, simulated / row["measured_s"] - 1]
-            numbers = "{:10.2f} ms{:9.2f} ms {:+8.2%}{:9.2f} ms {:+8.2%}{:9.2f} ms {:+8.2%}"
+            numbers = "{:10.2f} ms" + "{:9.2f} ms {:+8.2%}" * (len(Mode) + 1)
             print(f"{row['rank']:6}{row['step']:6}" + numbers.format(*columns))
     print(f"\n{'all sets':38}{'makespan':>10}{'worst step':>12}{'mean step':>11}")
     for name, row in found["overall"].items():
         print(f"{name:38}" + "{:10.2%}{:12.2%}{:11.2%}".format(*row.values()))
+    row = found["one_rank"]
+    print(
+        f"{'graph, of every rank on its own':48}{row['worst_step']:12.2%}{row['mean_step']:11.2%}"
+    )
 
 
 if __name__ == "__main__":

@@ -68,6 +68,8 @@ class Role(StrEnum):
     """Stands for what launched work before a recorded trace begins."""
     START_SKEW = "start_skew"
     """Lets a rank begin as late as its recorded trace does."""
+    ABSENT = "absent"
+    """Stands for what ranks do whose traces are not there."""
 
 
 class Resource(StrEnum):
@@ -132,6 +134,11 @@ class ExecutionGraph:
     world_size: int
     num_steps: int = 1
     """Consecutive training steps the graph holds; the last one is the steady state."""
+
+    @property
+    def ranks(self) -> Sequence[int]:
+        """The ranks that have nodes, in order: of a recorded run, those whose traces are there."""
+        return sorted({node.rank for node in self.nodes})
 
     def groups(self) -> Iterator[NodeGroup]:
         """Yield all nodes in groups: the same work on different ranks together."""

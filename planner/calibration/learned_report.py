@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from costmodel.base.errors import InputError, Problem
 from planner.show.columns import COUNT, Column, Quantity, plain, rows_data
 from planner.show.format import duration, printable
 from planner.show.output import Output
@@ -11,6 +12,7 @@ from planner.show.output import Output
 if TYPE_CHECKING:
     from costmodel.domain.traced import OperatorOverheads
     from planner.calibration.learning import Learned
+    from planner.traces.replay.importing import ImportedRun
 
 _MOST_ROWS = 12
 _NS = 1e-9
@@ -26,13 +28,12 @@ def learn_from_trace(
     from planner.calibration.learning import learn, learned_profile
     from planner.files.disk import check_writable, write_text
     from planner.files.profiles import dump_profile
-    from planner.traces.replay.importing import load_run
 
     base = base_profile(hardware, Device.CUDA)
     if path is not None:
         check_writable(path)
         name = name or (base.name if path == "-" else Path(path).stem)
-    learned = learn(load_run(traces), traces)
+    learned = learn(_whole_run(traces), traces)
     if output.json:
         output.data(_data(learned))
     elif path != "-":
@@ -41,6 +42,26 @@ def learn_from_trace(
         profile = replace(learned_profile(learned, base), name=name or base.name)
         write_text(path, dump_profile(profile))
         output.remark(f"Wrote {path}; use it with --hardware {path}")
+
+
+def _whole_run(traces: str) -> "ImportedRun":
+    """Return the run of all ranks' traces.
+
+    Raises
+    ------
+    InputError
+        They cannot be replayed, or some rank's is missing: its collectives contain waits.
+
+    """
+    from planner.traces.replay.importing import load_run
+
+    run = load_run(traces)
+    if not run.job.is_whole:
+        absent = f"; missing: {run.job.absent_text}" if run.job.absent_text else ""
+        message = f"traces of {run.job.text}{absent}"
+        hint = "a collective's time is told from its wait only by the traces of all ranks"
+        raise InputError(traces, (Problem(message=message, hint=hint),))
+    return run
 
 
 def _lines(learned: "Learned", width: int) -> Any:  # noqa: ANN401 - an iterator of rich's text

@@ -52,7 +52,7 @@ def command(  # noqa: PLR0913 - an argument per option
     html: str | None,
     output: Output,
 ) -> None:
-    """Replay a profiled run: the profiler TRACES of all ranks, a folder or an archive."""
+    """Replay a profiled run: profiler TRACES of its ranks, a file, a folder or an archive."""
     from planner.traces.replay.modes import step_spans
     from planner.traces.replay.replay_data import replay_data
     from planner.traces.replay.replay_page import replay_page

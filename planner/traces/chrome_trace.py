@@ -90,7 +90,7 @@ def trace_text(timeline: Timeline, steps: Iterable[StepSpan] = ()) -> str:
         "displayTimeUnit": "ms",
         "distributedInfo": {
             "backend": "nccl",
-            "rank": 0,
+            "rank": timeline.graph.ranks[0],
             "world_size": timeline.graph.world_size,
         },
     })
@@ -106,7 +106,7 @@ def _thread_numbers(timeline: Timeline) -> Mapping[str, int]:
 def _names(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:
     """Yield the events that name and order processes and threads."""
     used = {(node.rank, node.resource) for node in timeline.graph.nodes}
-    for rank in range(timeline.graph.world_size):
+    for rank in timeline.graph.ranks:
         yield _metadata("process_name", rank, _STEPS, {"name": f"rank {rank}"})
         yield _metadata("process_sort_index", rank, _STEPS, {"sort_index": rank})
         yield _metadata("thread_name", rank, _STEPS, {"name": "steps"})
@@ -130,7 +130,7 @@ def _metadata(name: str, rank: int, thread: int, args: Mapping[str, Any]) -> Eve
 def _common_steps(timeline: Timeline) -> Iterator[StepSpan]:
     starts = (0.0, *timeline.step_ends)
     for step, end in enumerate(timeline.step_ends):
-        for rank in range(timeline.graph.world_size):
+        for rank in timeline.graph.ranks:
             yield StepSpan(rank, step, starts[step], end)
 
 

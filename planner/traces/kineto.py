@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 from costmodel.base.errors import InputError, Problem
@@ -27,7 +27,7 @@ from planner.traces.kineto_events import (
     EventReader,
     RecordedWait,
     Scope,
-    is_collective,
+    is_graph_launch,
     is_number,
 )
 from planner.traces.profiler_cycles import Profiled, Round, cycle_rounds
@@ -110,7 +110,7 @@ def rank_traces(
         cycles = cycle_rounds([[each.profiled for each in own] for own in processes])
         problems += _lacking_cycle(processes, cycles, cycle)
         traces = traces if problems else list(_cycle_traces(processes, cycles, cycle))
-    problems += _missing(traces) if not problems else []
+    problems += _contradictory(traces) if not problems else []
     if problems or not traces:
         nothing = Problem(message="no profiler traces are in it, only execution traces")
         raise InputError(str(path), problems or [nothing])
@@ -229,20 +229,15 @@ def _refusal(name: str, document: Document) -> Problem | None:
         return Problem(message=f"`{name}` is not a profiler trace: no `traceEvents`", hint=hint)
     counts: dict[str, int] = defaultdict(int)
     callers: set[object] = set()
-    graphs = 0
     for event in events:
         if isinstance(event, dict) and event.get("ph") == "X":
             counts[str(event.get("cat"))] += 1
-            graphs += "GraphLaunch" in str(event.get("name"))
             callers |= {str(event.get("pid"))} if event.get("cat") in CALLS else set()
     if len(callers) > 1:
         hint = "give one file per rank, as `planner simulate PLAN --trace DIR` writes"
         return Problem(message=f"`{name}` has {len(callers)} processes in one file", hint=hint)
-    if graphs:
-        message = (
-            f"`{name}` launches CUDA graphs, {graphs} times; "
-            "which of their kernels wait for which is not recorded"
-        )
+    if hidden := _hidden_graphs(events):
+        message = f"`{name}` launches CUDA graphs, {hidden} of them without a record of its kernels"
         return Problem(message=message, hint="profile once without CUDA graphs")
     if not sum(counts.values()):
         return Problem(message=f"`{name}` has no events", hint="profile at least one whole step")
@@ -254,8 +249,23 @@ def _refusal(name: str, document: Document) -> Problem | None:
     return None
 
 
-def _missing(traces: Sequence[RankTrace]) -> Iterator[Problem]:
-    """Yield a problem for ranks that are missing or there twice."""
+def _hidden_graphs(events: Sequence[object]) -> int:
+    """Return how often CUDA graphs are launched whose kernels are not recorded."""
+    launches: list[object] = []
+    ran: set[object] = set()
+    for event in events:
+        if isinstance(event, dict) and event.get("ph") == "X":
+            args = event.get("args")
+            number = args.get("correlation") if isinstance(args, dict) else None
+            if event.get("cat") in DEVICE and is_number(number):
+                ran.add(number)
+            elif is_graph_launch(str(event.get("name"))):
+                launches.append(number if is_number(number) else None)
+    return sum(number not in ran for number in launches)
+
+
+def _contradictory(traces: Sequence[RankTrace]) -> Iterator[Problem]:
+    """Yield a problem for ranks that are there twice, or not in the job."""
     ranks = [trace.rank for trace in traces]
     double = sorted({rank for rank in ranks if ranks.count(rank) > 1})
     if double:
@@ -270,21 +280,6 @@ def _missing(traces: Sequence[RankTrace]) -> Iterator[Problem]:
     outside = sorted(rank for rank in set(ranks) if not 0 <= rank < size)
     if outside:
         yield Problem(message=f"there is no rank {outside[0]} in a job of {count(size, 'rank')}")
-    num_missing = size - len(set(ranks)) + len(outside)
-    if num_missing:
-        message = f"traces of {size - num_missing} of {size} ranks; missing: "
-        message += listed(_first_missing(ranks, size), num_missing)
-        hint = "a rank waits for the others, so the traces of all of them are needed"
-        yield Problem(message=message, hint=hint)
-    alone = [trace for trace in traces if size == 1 and any(map(is_collective, trace.activities))]
-    if alone:
-        message = f"`{alone[0].source}` runs collectives, and no other rank's trace is there"
-        yield Problem(message=message, hint="give the folder with the traces of all ranks")
-
-
-def _first_missing(ranks: Sequence[int], size: int) -> list[int]:
-    """Return the first few ranks that are missing."""
-    return list(islice((rank for rank in range(size) if rank not in ranks), MOST_LISTED))
 
 
 def listed(some: Sequence[object], count: int) -> str:

@@ -94,6 +94,11 @@ def is_collective(activity: Activity) -> bool:
     return activity.kind == "kernel" and activity.name.lower().startswith(("nccl", "rccl"))
 
 
+def is_graph_launch(name: str) -> bool:
+    """Return whether a call of that name launches a CUDA graph: many kernels at once."""
+    return "GraphLaunch" in name
+
+
 def starts_collective(call: Call) -> bool:
     """Return whether a call is part of starting a collective."""
     return any(name.startswith(("c10d::", "nccl:")) for name in call.scopes)

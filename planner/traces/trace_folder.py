@@ -50,7 +50,7 @@ def write_traces(
     events = list(trace_events(timeline, steps))
     across = _across(events)
     written = []
-    for rank in range(timeline.graph.world_size):
+    for rank in timeline.graph.ranks:
         size = timeline.graph.world_size
         document = {
             "schemaVersion": 1,

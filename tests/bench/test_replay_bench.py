@@ -26,6 +26,14 @@ def test_eight_v100_are_within_one_percent(kept: Any) -> None:  # noqa: ANN401
     assert abs(errors["makespan"]) < 0.01
 
 
+def test_every_rank_alone_is_within_two_percent_of_its_step(kept: Any) -> None:  # noqa: ANN401
+    assert kept["sets"][0]["one_rank"]["worst_step"] < 0.01
+    assert kept["one_rank"]["worst_step"] < 0.02
+    for each in kept["sets"]:
+        off = [abs(row["alone_s"] / row["measured_s"] - 1) for row in each["steps"]]
+        assert max(off) == pytest.approx(each["one_rank"]["worst_step"])
+
+
 def test_four_v100_are_within_six_percent_and_two_on_the_mean(kept: Any) -> None:  # noqa: ANN401
     sets = [each["errors"]["graph"] for each in kept["sets"][1:]]
     assert max(errors["worst_step"] for errors in sets) < 0.06

@@ -7,11 +7,13 @@ from enum import StrEnum
 from itertools import groupby
 
 from costmodel.base.units import Seconds
-from costmodel.step.graph import NodeKind, Stage
+from costmodel.step.graph import NodeKind, Role, Stage
 from costmodel.step.timeline import DEVICE_KINDS, PathSegment, Timeline
 from planner.traces.replay.classify import Category, category
 
-CATEGORIES: Sequence[Category] = tuple(each for each in Category if each is not Category.HOST)
+CATEGORIES: Sequence[Category] = tuple(
+    each for each in Category if each not in (Category.HOST, Category.OTHER_RANKS)
+)
 """Categories of work on the device."""
 _COLLECTIVES = (
     Category.ALL_TO_ALL,
@@ -27,12 +29,15 @@ class Limit(StrEnum):
     CPU = "CPU"
     GPU = "GPU"
     NETWORK = "network"
+    OTHER_RANKS = "other ranks"
 
 
 def limit_of(category: Category) -> Limit:
     """Return what limits the work of a category."""
     if category is Category.HOST:
         return Limit.CPU
+    if category is Category.OTHER_RANKS:
+        return Limit.OTHER_RANKS
     return Limit.NETWORK if category in _COLLECTIVES else Limit.GPU
 
 
@@ -114,7 +119,7 @@ class Breakdown:
 
 def breakdown(timeline: Timeline) -> Breakdown:
     """Return the breakdown of a timed graph."""
-    ranks = range(timeline.graph.world_size)
+    ranks = timeline.graph.ranks
     by_rank: dict[int, list[int]] = defaultdict(list)
     for index, node in enumerate(timeline.graph.nodes):
         if node.kind in DEVICE_KINDS:
@@ -220,7 +225,8 @@ def _stretches(timeline: Timeline, segments: Sequence[PathSegment]) -> list[Stre
     def place(segment: PathSegment) -> tuple[int, str, Category]:
         node = timeline.graph.nodes[segment.node]
         what = _category(timeline, segment)
-        resource = what.value if what is Category.HOST else node.resource
+        on_device = what not in (Category.HOST, Category.OTHER_RANKS)
+        resource = node.resource if on_device else what.value
         return node.rank, resource, what
 
     begin = timeline.window[0]
@@ -243,6 +249,12 @@ def _stretches(timeline: Timeline, segments: Sequence[PathSegment]) -> list[Stre
 
 def _category(timeline: Timeline, segment: PathSegment) -> Category:
     node = timeline.graph.nodes[segment.node]
+    if node.role is Role.ABSENT:
+        return Category.OTHER_RANKS
     if segment.stage is Stage.HOST:
-        return Category.HOST
+        before = timeline.binding[segment.node]
+        if before is None or before != node.launched_by:
+            return Category.HOST
+        in_graph = timeline.graph.nodes[before].kind in DEVICE_KINDS
+        return Category.OTHER if in_graph else Category.HOST
     return category(node.name, node.kind, node.stage)

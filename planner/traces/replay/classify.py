@@ -11,7 +11,10 @@ from planner.traces.replay.matching import collective_stage
 
 
 class Category(StrEnum):
-    """Rows of Fig. 2 of arXiv 2404.12674, in order: collectives by kind, and the host."""
+    """Rows of Fig. 2 of arXiv 2404.12674, in order: collectives by kind, and the host.
+
+    Then what ranks do whose traces are not there.
+    """
 
     EMBEDDING_FORWARD = "embedding forward"
     EMBEDDING_BACKWARD = "embedding backward"
@@ -23,6 +26,7 @@ class Category(StrEnum):
     REDUCE_SCATTER = "reduce-scatter"
     ALL_GATHER = "all-gather"
     HOST = "host"
+    OTHER_RANKS = "other ranks"
 
 
 _BY_STAGE: Mapping[Stage, Category] = {

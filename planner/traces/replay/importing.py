@@ -9,11 +9,18 @@ from costmodel.step.graph import ExecutionGraph, NodeKind
 from planner.show.format import count
 from planner.traces.execution.communications import execution_traces
 from planner.traces.kineto import MOST_LISTED, RankTrace, listed, rank_traces
+from planner.traces.kineto_events import is_graph_launch
+from planner.traces.replay.absent_ranks import absent_nodes, awaiting, with_own_times
+from planner.traces.replay.job import Job, job_of
 from planner.traces.replay.links import Links, link
 from planner.traces.replay.matching import match_collectives
 from planner.traces.replay.operators import RankOperators, rank_operators
 from planner.traces.replay.rank_graph import RankGraph, StepMark, WaitEdge
 from planner.traces.trace_files import read_documents
+
+_AWAITED = (
+    "a collective with other ranks ends when it ended; beyond what a larger message took, it waits"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +38,7 @@ class ImportedRun:
     """A profiled run as an execution graph, with its measured times."""
 
     graph: ExecutionGraph
+    job: Job
     operators: Sequence[RankOperators]
     """The operators of the same run for Algorithm 1, by rank."""
     marks: Sequence[StepMark]
@@ -78,20 +86,26 @@ def import_run(traces: Sequence[RankTrace], source: str, links: Links | None = N
     """
     links = links or Links()
     members = match_collectives(traces, source)
+    job = job_of(traces)
+    awaited = awaiting(traces, members, job)
+    own = with_own_times(traces, members, awaited, links.num_bytes) if awaited else members
     parts: list[RankGraph] = []
     for trace in traces:
         first = sum(len(part.nodes) for part in parts)
-        parts.append(RankGraph(trace, members, links, first))
+        parts.append(RankGraph(trace, own, links, first))
     marks = [mark for part in parts for mark in part.marks]
     nodes = [node for part in parts for node in part.nodes]
     numbers = {step: index for index, step in enumerate(sorted({node.step for node in nodes}))}
     measured = [times for part in parts for times in part.measured]
+    absent, when = absent_nodes(nodes, measured, awaited)
+    nodes, measured = [*nodes, *absent], [*measured, *when]
     return ImportedRun(
         graph=ExecutionGraph(
             nodes=[replace(node, step=numbers[node.step]) for node in nodes],
-            world_size=len(traces),
+            world_size=job.size or job.recorded[-1] + 1,
             num_steps=len(numbers),
         ),
+        job=job,
         operators=[rank_operators(part.trace, members, part.blocked) for part in parts],
         marks=marks,
         makespan=max(end for _, end in measured),
@@ -103,8 +117,22 @@ def import_run(traces: Sequence[RankTrace], source: str, links: Links | None = N
         wait_edges=[edge for part in parts for edge in part.wait_edges],
         num_pinned=sum(part.pinned for part in parts),
         sizes_known=all(n.num_bytes for n in nodes if n.kind is NodeKind.COLLECTIVE),
-        notes=[*links.notes, *_lacking(traces)],
+        notes=[
+            *([_AWAITED] if awaited else []),
+            *links.notes,
+            *_lacking(traces),
+            *_of_graphs(traces),
+        ],
     )
+
+
+def _of_graphs(traces: Sequence[RankTrace]) -> Iterator[str]:
+    """Yield what is not known of the kernels of CUDA graphs, if there are any."""
+    if num := sum(is_graph_launch(call.name) for trace in traces for call in trace.calls):
+        yield (
+            f"{count(num, 'CUDA graph')} launched: kernels in the recorded order and as far apart; "
+            "their waits are unknown"
+        )
 
 
 def _lacking(traces: Sequence[RankTrace]) -> Iterator[str]:

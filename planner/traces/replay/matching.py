@@ -33,6 +33,8 @@ class Member:
     collective: int
     seconds: Seconds
     """From the latest start on any rank to the end on this one."""
+    group: int = 0
+    """Number of its process group."""
 
 
 Key = tuple[int, int]
@@ -60,7 +62,7 @@ def match_collectives(traces: Sequence[RankTrace], source: str) -> Mapping[Key, 
     found: dict[Key, Member] = {}
     problems: list[Problem] = []
     number = 0
-    for sequences in _groups(traces).values():
+    for group, sequences in enumerate(_groups(traces).values()):
         aligned, problem = _aligned(sequences)
         if problem is not None:
             problems.append(problem)
@@ -68,7 +70,7 @@ def match_collectives(traces: Sequence[RankTrace], source: str) -> Mapping[Key, 
         for members in aligned:
             latest = max(activity.start for _, activity in members)
             for key, activity in members:
-                found[key] = Member(number, max(0.0, activity.end - latest))
+                found[key] = Member(number, max(0.0, activity.end - latest), group)
             number += 1
     if problems:
         raise InputError(source, problems)

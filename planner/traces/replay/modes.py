@@ -170,9 +170,11 @@ def step_spans(run: ImportedRun, timeline: Timeline) -> list[StepSpan]:
 def _algorithm1(run: ImportedRun) -> Replay:
     """Return the run as the paper's Algorithm 1 times it."""
     times = algorithm1([rank.operators for rank in run.operators])
+    place = {rank: index for index, rank in enumerate(run.job.recorded)}
     steps = []
     for mark in run.marks:
-        ends, (begin, end) = times[mark.rank].ends, run.operators[mark.rank].steps[mark.step]
+        index = place[mark.rank]
+        ends, (begin, end) = times[index].ends, run.operators[index].steps[mark.step]
         steps.append(_timed(mark, ends[end] - ends[begin]))
     return Replay(
         mode=Mode.ALGORITHM1,

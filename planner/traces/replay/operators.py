@@ -1,6 +1,7 @@
 """The operators of a profiled rank with their host overheads, as Algorithm 1 wants them."""
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,7 +32,9 @@ def rank_operators(
     and end) is left out: with it, host time would be the measured time.
     """
     trace = _without_blocked(trace, blocked)
-    launched = {activity.correlation: i for i, activity in enumerate(trace.activities)}
+    launched: dict[int, list[int]] = defaultdict(list)
+    for index, activity in enumerate(trace.activities):
+        launched[activity.correlation].append(index)
     result = [_before_the_trace(trace, members)]
     steps: dict[int, tuple[int, int]] = {}
     begins: dict[int, int] = {}
@@ -90,9 +93,15 @@ def _spans(trace: RankTrace) -> Iterator[_Span]:
 
 
 def _operator(
-    span: _Span, trace: RankTrace, members: Mapping[Key, Member], launched: Mapping[int, int]
+    span: _Span,
+    trace: RankTrace,
+    members: Mapping[Key, Member],
+    launched: Mapping[int, Sequence[int]],
 ) -> Operator:
-    """Return a span as an operator: its host time around and between what it launches."""
+    """Return a span as an operator: its host time around and between what it launches.
+
+    A CUDA graph is launched in one call, with its first kernel.
+    """
     calls = [call for call in span.calls if call.correlation in launched]
     waits = any("StreamWaitEvent" in c.name and not starts_collective(c) for c in span.calls)
     if not calls:
@@ -104,11 +113,12 @@ def _operator(
         tail=max(0.0, span.end - calls[-1].end),
         launches=tuple(
             replace(
-                _launch(trace, launched[call.correlation], members),
-                call_time=call.end - call.start,
-                gap=max(0.0, until - call.end),
+                _launch(trace, index, members),
+                call_time=0.0 if later else call.end - call.start,
+                gap=0.0 if later else max(0.0, until - call.end),
             )
             for call, until in zip(calls, ends, strict=True)
+            for later, index in enumerate(launched[call.correlation])
         ),
         waits_for_collective=waits,
     )

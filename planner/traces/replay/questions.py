@@ -15,6 +15,7 @@ from planner.traces.replay.importing import ImportedRun
 _SCALE = re.compile(r"(?P<what>[\w -]+?)\s+[x×](?P<factor>\d+(?:\.\d*)?|\.\d+)")
 _LOOKUPS = (Stage.LOOKUP_FORWARD, Stage.LOOKUP_BACKWARD)
 _PINNED = "ranks begin as far apart as they did, with the kernels launched before"
+_AS_RECORDED = "only the recorded ranks change; the others take as long as they did"
 _SAME_WORK = "the same kernels, launches and waits in the same order"
 
 
@@ -28,7 +29,8 @@ class WhatIf:
 
 
 def _is_host(node: Node) -> bool:
-    return node.kind in (NodeKind.HOST, NodeKind.WAIT) and node.role is not Role.START_SKEW
+    not_its_own = node.role in (Role.START_SKEW, Role.ABSENT)
+    return node.kind in (NodeKind.HOST, NodeKind.WAIT) and not not_its_own
 
 
 _GROUPS: Mapping[str, Callable[[Node], bool]] = {
@@ -53,9 +55,11 @@ def what_if(run: ImportedRun, text: str, source: str) -> WhatIf:
 
     """
     words = " ".join(text.split())
+    if words == "balance" or words.startswith("collectives "):
+        _check_whole(run, text)
     if words == "balance":
         alike = "every kernel of a stage grows or shrinks by the same factor on a rank"
-        return _changed_run(words, balanced(run.graph), "tables can be cut to any size", alike)
+        return _changed_run(run, words, balanced(run.graph), "tables can be cut to any size", alike)
     if words == "no host":
         words = "host x0"
     if match := _SCALE.fullmatch(words):
@@ -78,8 +82,23 @@ def _scaled(run: ImportedRun, text: str, what: str, factor: float) -> WhatIf:
         def chosen(node: Node) -> bool:
             return node.stage is stage
 
+    with_absent = {node.collective for node in run.graph.nodes if node.role is Role.ABSENT}
+    with_absent -= {None}
+    if any(node.collective in with_absent and chosen(node) for node in run.graph.nodes):
+        _check_whole(run, text)
     assumed = ["launch latency of the GPU stays"] if what == "host" else []
-    return _changed_run(text, scaled(run.graph, chosen, factor), *assumed)
+    return _changed_run(run, text, scaled(run.graph, chosen, factor), *assumed)
+
+
+def _check_whole(run: ImportedRun, question: str) -> None:
+    """Raise the InputError of a question that needs the ranks whose traces are not there."""
+    if not run.job.is_whole:
+        message = (
+            f"`{question}` needs all ranks, and the traces are of {run.job.text}: what of a "
+            "collective is its transfer, and what the others did meanwhile, is not recorded"
+        )
+        hint = "give the traces of all ranks; of some, `gemm x0.5`, `embedding x0.5` or `host x0`"
+        raise InputError("--what-if", (Problem(message=message, hint=hint),))
 
 
 def _other_collectives(run: ImportedRun, text: str, profile: str, source: str) -> WhatIf:
@@ -98,9 +117,10 @@ def _other_collectives(run: ImportedRun, text: str, profile: str, source: str) -
         return float(collective_time(CollectiveOp(stage.value), num_bytes, group, hardware))
 
     return _changed_run(
-        text, with_collectives(run.graph, time), f"all ranks in one node of {hardware.name}"
+        run, text, with_collectives(run.graph, time), f"all ranks in one node of {hardware.name}"
     )
 
 
-def _changed_run(text: str, graph: ExecutionGraph, *assumptions: str) -> WhatIf:
-    return WhatIf(text=text, graph=graph, assumptions=(*assumptions, _SAME_WORK, _PINNED))
+def _changed_run(run: ImportedRun, text: str, graph: ExecutionGraph, *assumptions: str) -> WhatIf:
+    others = () if run.job.is_whole else (_AS_RECORDED,)
+    return WhatIf(text=text, graph=graph, assumptions=(*assumptions, *others, _SAME_WORK, _PINNED))

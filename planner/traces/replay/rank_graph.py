@@ -6,10 +6,11 @@ follows the last one of all (in PyTorch the main thread sleeps while autograd's 
 duration is the trace's own.
 """
 
+from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from operator import itemgetter
 
 from costmodel.base.units import US, Seconds
 from costmodel.domain.hardware import Basis, Source
@@ -20,12 +21,20 @@ from planner.traces.kineto_events import (
     Call,
     RecordedWait,
     is_collective,
+    is_graph_launch,
     starts_collective,
 )
 from planner.traces.replay.classify import node_kind, says_steps, stage, stream_names
 from planner.traces.replay.crowding import fills_gpu, urgent_streams
 from planner.traces.replay.links import Links
 from planner.traces.replay.matching import Member
+from planner.traces.replay.rank_calls import (
+    Mark,
+    in_order,
+    launch_latency,
+    next_on_stream,
+    thread_names,
+)
 
 _QUEUED: Seconds = 2 * US
 """Largest gap of kernels queued back to back, in seconds: two ticks of the profiler's clock."""
@@ -82,11 +91,11 @@ class RankGraph:
         """Index in the whole graph of this rank's first node."""
         self._streams = stream_names(trace)
         self._urgent = urgent_streams(trace)
-        self._threads = _thread_names(trace)
+        self._threads = thread_names(trace)
         self._calls = {call.correlation: call for call in trace.calls}
-        self._latency = _launch_latency(trace, self._calls)
+        self._latency = launch_latency(trace, self._calls)
         self._recorded_waits = {wait.correlation: wait for wait in trace.recorded_waits}
-        self._next = _next_on_stream(trace.activities)
+        self._next = next_on_stream(trace.activities)
         self._now: Seconds = 0.0
         """Host time up to which nodes were added."""
         self._host = 0
@@ -103,20 +112,26 @@ class RankGraph:
         """Stream waits since the last launch of a kernel."""
         self._current: int | None = None
         """The stream of the latest kernel that is not a collective."""
+        self._graph_end: int | None = None
+        """The node of the latest CUDA graph that ended last."""
+        self._past_graph: set[int] = set()
+        """Streams with a kernel since that graph."""
         self._build()
 
     def _build(self) -> None:
         trace = self.trace
-        activity_of = {a.correlation: i for i, a in enumerate(trace.activities)}
+        launched: dict[int, list[int]] = defaultdict(list)
+        for index, activity in enumerate(trace.activities):
+            launched[activity.correlation].append(index)
         self._host_until("trace begins", trace.main_thread, 0.0, Role.BEFORE_TRACE)
         for index, activity in enumerate(trace.activities):
             if activity.correlation not in self._calls:
                 self._launched_before(index)
         self._host_until("start skew", trace.main_thread, trace.start, Role.START_SKEW)
         begins: dict[int, int] = {}
-        for event in _in_order(trace):
+        for event in in_order(trace):
             if isinstance(event, Call):
-                self._call(event, activity_of.get(event.correlation))
+                self._call(event, launched.pop(event.correlation, ()))
             else:
                 self._mark(event, begins)
 
@@ -158,7 +173,7 @@ class RankGraph:
         self._host = self._add(node, (self._now, until))
         self._now = until
 
-    def _mark(self, mark: "_Mark", began: dict[int, int]) -> None:
+    def _mark(self, mark: Mark, began: dict[int, int]) -> None:
         """Note that a step begins or ends at the present host node."""
         if mark.begins:
             self._step = mark.number
@@ -182,9 +197,10 @@ class RankGraph:
                 )
             )
 
-    def _call(self, call: Call, activity: int | None) -> None:
-        if activity is not None:
-            self._launch(call, activity)
+    def _call(self, call: Call, activities: Sequence[int]) -> None:
+        if activities:
+            self._launch(call, activities[0])
+            self._graph(call, activities)
         elif "StreamWaitEvent" in call.name:
             if call.correlation in self._recorded_waits or not starts_collective(call):
                 self._waiting.append(call)
@@ -204,16 +220,42 @@ class RankGraph:
         activity = self.trace.activities[index]
         self._host_until(call.name, call.thread, call.start)
         delay = min(max(0.0, activity.start - call.start), self._latency)
-        self._device(index, call, delay=delay, after=self._sources(activity))
+        after = self._after_graph(activity) | self._sources(activity)
+        self._device(index, call, delay=delay, after=after)
         if not is_collective(activity):
             self._current = activity.stream
         if activity.kind == "memcpy" and _BLOCKING_COPY in activity.name:
             self._block(call, (self._node_of[index],), call.end)
 
+    def _graph(self, call: Call, activities: Sequence[int]) -> None:
+        """Add what a CUDA graph runs beyond its first kernel, as far apart as recorded.
+
+        Each kernel follows the one of the graph that had ended last when it started, or the launch.
+        """
+        if len(activities) == 1 and not is_graph_launch(call.name):
+            return
+        ended: list[tuple[Seconds, int]] = []
+        for index in activities:
+            start = self.trace.activities[index].start
+            if index != activities[0]:
+                last = bisect_right(ended, start, key=itemgetter(0))
+                since, source = ended[last - 1] if last else (call.start, self._host)
+                delay = max(0.0, start - since)
+                self._device(index, call, delay=delay, after={}, launched_by=source)
+            node = self._node_of[index]
+            insort(ended, (max(self._end(node), start + self._node(node).seconds), node))
+        self._graph_end, self._past_graph = ended[-1][1], set()
+
     # The device
 
     def _device(
-        self, index: int, call: Call | None, *, delay: Seconds, after: Mapping[int, bool]
+        self,
+        index: int,
+        call: Call | None,
+        *,
+        delay: Seconds,
+        after: Mapping[int, bool],
+        launched_by: int | None = None,
     ) -> None:
         """Add a device node.
 
@@ -223,6 +265,7 @@ class RankGraph:
         member = self._members.get((self.trace.rank, index))
         alone = is_collective(activity) and member is None
         backward = call is None or call.thread != self.trace.main_thread
+        in_graph = call is not None and is_graph_launch(call.name)
         node = Node(
             activity.name,
             NodeKind.KERNEL if alone else node_kind(activity),
@@ -231,13 +274,13 @@ class RankGraph:
             self._streams[activity.stream],
             member.seconds if member else self._occupied(index),
             after=tuple(after),
-            launched_by=self._host,
+            launched_by=self._host if launched_by is None else launched_by,
             launch_delay=delay,
             collective=member.collective if member else None,
             step=activity.args["step"] if self._says_steps else self._step,
             num_bytes=self._links.num_bytes.get((self.trace.rank, index), activity.num_bytes),
             basis=Basis(source=Source.MEASURED),
-            fills_gpu=fills_gpu(activity),
+            fills_gpu=0.0 if in_graph else fills_gpu(activity),
             priority=int(activity.stream in self._urgent),
         )
         position = self._add(node, (activity.start, activity.end))
@@ -310,6 +353,18 @@ class RankGraph:
                 found[source] = found.get(source, False) or known
         return {node: known for node, known in found.items() if node is not None}
 
+    def _after_graph(self, activity: Activity) -> dict[int, bool]:
+        """Return the end of the latest CUDA graph, if a stream's first kernel since follows it."""
+        end = self._graph_end
+        if end is None or activity.stream in self._past_graph:
+            return {}
+        self._past_graph.add(activity.stream)
+        same_stream = self._streams[activity.stream] == self._node(end).resource
+        if same_stream or self._end(end) > activity.start:
+            return {}
+        self.inferred += 1
+        return {end: False}
+
     def _recorded_source(self, wait: RecordedWait) -> int | None:
         """Return the last node of a stream that was launched before its event was recorded."""
         self.recorded += 1
@@ -348,61 +403,8 @@ class RankGraph:
         self.measured.append(measured)
         return self._first + len(self.nodes) - 1
 
+    def _node(self, node: int) -> Node:
+        return self.nodes[node - self._first]
+
     def _end(self, node: int) -> Seconds:
         return self.measured[node - self._first][1]
-
-
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """A boundary of a step."""
-
-    at: Seconds
-    number: int
-    begins: bool
-
-
-def _in_order(trace: RankTrace) -> list[Call | _Mark]:
-    """Return calls and step boundaries by time; a step ends before the next one begins."""
-    events: list[tuple[Seconds, int, Call | _Mark]] = [(c.start, 2, c) for c in trace.calls]
-    for number, start, end in trace.steps:
-        events += [
-            (start, 1, _Mark(start, number, begins=True)),
-            (end, 0, _Mark(end, number, begins=False)),
-        ]
-    return [event for _, _, event in sorted(events, key=lambda each: each[:2])]
-
-
-def _thread_names(trace: RankTrace) -> Mapping[int, str]:
-    """Return the names of a rank's host threads; the busiest one besides main is autograd's."""
-    count: dict[int, int] = defaultdict(int)
-    for call in trace.calls:
-        count[call.thread] += 1
-    names = {trace.main_thread: "main"}
-    others = sorted((t for t in count if t not in names), key=lambda t: (-count[t], t))
-    return names | {t: f"autograd {n}" if n else "autograd" for n, t in enumerate(others)}
-
-
-def _next_on_stream(activities: Sequence[Activity]) -> list[Activity | None]:
-    """Return the activity after each one on its stream; None: it is the last."""
-    found: list[Activity | None] = [None] * len(activities)
-    later: dict[int, Activity] = {}
-    for index in range(len(activities) - 1, -1, -1):
-        found[index] = later.get(activities[index].stream)
-        later[activities[index].stream] = activities[index]
-    return found
-
-
-def _launch_latency(trace: RankTrace, calls: Mapping[int, Call]) -> Seconds:
-    """Return the typical seconds from a launch to its kernel on an idle stream.
-
-    Collectives are left out: most wait for what computes their input.
-    """
-    ends: dict[int, Seconds] = {}
-    idle = []
-    for activity in trace.activities:
-        call = calls.get(activity.correlation)
-        idle_stream = call is not None and ends.get(activity.stream, 0.0) < call.start
-        if call is not None and idle_stream and not is_collective(activity):
-            idle.append(activity.start - call.start)
-        ends[activity.stream] = activity.end
-    return median(idle) if idle else 0.0

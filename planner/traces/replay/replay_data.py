@@ -86,7 +86,9 @@ def replay_data(report: ReplayReport) -> dict[str, Any]:
     return {
         "traces": report.source,
         **_times(report.replay),
-        "num_ranks": run.graph.world_size,
+        "num_ranks": len(run.job.recorded),
+        "ranks": list(run.job.recorded),
+        "num_ranks_of_job": run.job.size,
         "num_nodes": len(run.graph.nodes),
         "waits": {
             "recorded": run.waits.recorded,

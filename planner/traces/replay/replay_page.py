@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from costmodel.step.graph import Node, NodeKind
+from costmodel.step.graph import Node, NodeKind, Role
 from costmodel.step.timeline import Timeline
 from planner.pages.charts import Spec, field, spec, timed, tooltip
 from planner.pages.document import Panel, html_page
@@ -29,6 +29,7 @@ _COLORS = {
     Category.REDUCE_SCATTER: "#ffbe7d",
     Category.ALL_GATHER: "#d37295",
     Category.HOST: "#79706e",
+    Category.OTHER_RANKS: "#d4a6c8",
     WAITING: "#e15759",
 }
 """Colors of categories, as on the pages of plans."""
@@ -53,7 +54,7 @@ def _facts(report: ReplayReport) -> list[tuple[str, str]]:
         ("step, simulated", duration(replay.step_time)),
         ("measured", f"{duration(replay.measured_step_time)} ({error})"),
         ("furthest off", percent_fine(replay.worst_error)),
-        ("ranks", f"{graph.world_size:,}"),
+        ("ranks", f"{len(graph.ranks):,}" if report.run.job.is_whole else report.run.job.text),
         ("steps", f"{graph.num_steps:,}"),
     ]
     if report.breakdown is not None:
@@ -71,8 +72,8 @@ def _panels(report: ReplayReport) -> Iterator[Panel]:
             chart=_streams_spec(found),
         )
     if timeline is not None:
-        world_size = timeline.graph.world_size
-        some = f" Of {world_size} ranks, the first {MOST_RANKS}." if world_size > MOST_RANKS else ""
+        num_ranks = len(timeline.graph.ranks)
+        some = f" Of {num_ranks} ranks, the first {MOST_RANKS}." if num_ranks > MOST_RANKS else ""
         yield Panel(
             title="Timeline of the last step",
             note="As simulated. The wheel zooms, a drag moves, a double click shows all. What is "
@@ -114,10 +115,10 @@ def _streams_spec(found: Breakdown) -> Spec:
 
 def _timeline(timeline: Timeline) -> Spec:
     style = TimelineStyle(part=_part, colors=_COLORS, least=LEAST_SHARE * timeline.step_time)
-    return timeline_spec(timeline, range(min(MOST_RANKS, timeline.graph.world_size)), style)
+    return timeline_spec(timeline, timeline.graph.ranks[:MOST_RANKS], style)
 
 
 def _part(node: Node) -> str:
     if node.kind is NodeKind.HOST:
-        return Category.HOST
+        return Category.OTHER_RANKS if node.role is Role.ABSENT else Category.HOST
     return category(node.name, node.kind, node.stage)

@@ -45,7 +45,10 @@ def replay_text(report: ReplayReport, width: int) -> Iterator[Text]:
 def _headline(report: ReplayReport) -> Iterator[str]:
     run, replay = report.run, report.replay
     steps = count(run.graph.num_steps, "step")
-    yield f"{count(run.graph.world_size, 'rank')}, {steps} · timed by {_NAMES[replay.mode]}"
+    whole = run.job.is_whole
+    ranks = count(len(run.job.recorded), "rank") if whole else run.job.text
+    others = "" if whole else " · the other ranks as recorded"
+    yield f"{ranks}, {steps} · timed by {_NAMES[replay.mode]}{others}"
     waits = run.waits
     yield (
         f"{len(run.graph.nodes):,} nodes · waits between streams: {waits.recorded:,} recorded, "

@@ -71,3 +71,9 @@ def test_host_times_need_a_profile_for_the_rest(run: Command) -> None:
     done = run("calibrate", "--host", "-o", "host.yaml")
     assert done.code == 2
     assert "--hardware" in done.err
+
+
+def test_learning_needs_the_traces_of_all_ranks(run: Command, traces: str) -> None:
+    done = run("calibrate", "--from-trace", f"{traces}/rank0.json", "--hardware", "v100-nvlink")
+    assert done.code == 3
+    assert "traces of rank 0 of 2; missing: 1" in done.err

@@ -51,6 +51,23 @@ def test_the_report(run: Command, traces: str) -> None:
     assert any("the same kernels" in line for line in lines)
 
 
+def test_one_rank_says_first_that_others_are_as_recorded(run: Command, traces: str) -> None:
+    one = f"{traces}/rank1.json"
+    lines = run("replay", one, "--what-if", "gemm x2").out.splitlines()
+    assert lines[0] == (
+        "rank 1 of 2, 1 step · timed by the planner's simulator · the other ranks as recorded"
+    )
+    assert lines[2].startswith("a collective with other ranks ends when it ended")
+    assert any("only the recorded ranks change" in line for line in lines)
+    assert max(map(len, lines)) <= 100
+    data = run("replay", one, "--json").data
+    assert (data["num_ranks"], data["ranks"], data["num_ranks_of_job"]) == (1, [1], 2)
+    assert {use["rank"] for use in data["breakdown"]["streams"]} == {1}
+    refused = run("replay", one, "--what-if", "balance")
+    assert refused.code == 3
+    assert "needs all ranks" in refused.err
+
+
 def test_of_several_cycles_one_is_replayed_and_named(run: Command, tmp_path: Path) -> None:
     for number in range(2):
         maker = TraceMaker(0, world_size=1)

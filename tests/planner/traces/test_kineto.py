@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kineto_traces import COLLECTIVES, TraceMaker, read_kineto, two_ranks, write_folder, write_json
+from kineto_traces import TraceMaker, read_kineto, two_ranks, write_folder, write_json
 
 from costmodel.base.errors import InputError
 from planner.traces.kineto import rank_traces
@@ -125,25 +125,24 @@ def test_a_trace_without_a_gpu_is_refused(tmp_path: Path) -> None:
     assert "nothing that ran on a GPU" in problems(write_folder(tmp_path / "cpu", [maker]))
 
 
-def test_cuda_graphs_are_refused(tmp_path: Path) -> None:
+def test_cuda_graphs_whose_kernels_are_hidden_are_refused(tmp_path: Path) -> None:
     makers = two_ranks()
     makers[1].call("cudaGraphLaunch", 90, 5, 9)
-    assert "launches CUDA graphs, 1 times" in problems(write_folder(tmp_path / "graphs", makers))
+    folder = write_folder(tmp_path / "graphs", makers)
+    assert "launches CUDA graphs, 1 of them without a record of its kernels" in problems(folder)
+    makers[1].kernel("inside", 310, 20, 9)
+    assert len(read_kineto(write_folder(tmp_path / "graphs", makers))) == 2
 
 
-def test_missing_and_double_ranks_are_named(folder: Path, tmp_path: Path) -> None:
+def test_double_ranks_and_ranks_of_no_job_are_named(folder: Path, tmp_path: Path) -> None:
     document = json.loads((folder / "rank0.json").read_text())
     write_json(folder / "again.json", document)
     assert "rank 0 is there 2 times" in problems(folder)
-    one = write_folder(tmp_path / "one", two_ranks()[:1])
-    assert "traces of 1 of 2 ranks; missing: 1" in problems(one)
-
-
-def test_one_rank_that_communicates_is_not_all(tmp_path: Path) -> None:
-    maker = TraceMaker(0, world_size=1)
-    maker.call("cudaLaunchKernel", 0, 1, 1)
-    maker.kernel("ncclKernel_AllReduce", 5, 10, 1, COLLECTIVES)
-    assert "no other rank's trace is there" in problems(write_folder(tmp_path / "one", [maker]))
+    beyond = two_ranks()[1]
+    beyond.world_size = 1
+    assert "there is no rank 1 in a job of 1 rank" in problems(
+        write_folder(tmp_path / "beyond", [beyond])
+    )
 
 
 def test_events_of_odd_shapes_are_passed_over(tmp_path: Path) -> None:
