@@ -248,6 +248,8 @@ class OptionFeatures:
         fused = ComputeKernel.FUSED in allowed_kernels(table, kind)
         if kernel is not ComputeKernel.DENSE or not fused:
             return False
+        if self.topology.hardware.gpu.update_costs:
+            return False  # a core's backwards have times of their own
         state = self.workload.optimizer_of(table).state_bytes_per_row(width)
         whole = 32.0 * (-(-width * table.data_type.num_bytes // 32) + -(-state // 32))
         if 2.0 * whole > 12.0 * width:

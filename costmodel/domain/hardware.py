@@ -198,6 +198,14 @@ class UpdateCost(NamedTuple):
     row_pair_time: Seconds = 0.0
     """Time of a distinct row for each other one of its table: FBGEMM 1.8 takes 0.6 us for one of
     2,000 rows without pooling, and 2 us for one of 26,000."""
+    bag_time: Seconds = 0.0
+    bag_column_time: Seconds = 0.0
+    """Time of an element of a bag's gradient."""
+    miss_time: Seconds = 0.0
+    """Time of a row that is fetched from memory, again where the cache lost it."""
+    miss_column_time: Seconds = 0.0
+    element_time: Seconds = 0.0
+    """Time of an element of the whole table, whose gradient is filled with zeros."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,9 +315,9 @@ class Gpu:
     """The same of a tensor changed in place: above 1, as nothing is fetched to be overwritten."""
     update_costs: Mapping[str, UpdateCost] = field(default_factory=dict)
     """A core's backward by optimizer, with ``fp16`` after its name where weights are, and
-    ``unpooled`` where each id has a row of its own: kernels of their own, that take up to 40 times
-    as long (fbgemm-gpu-cpu 1.8). Those that are not there take what row-wise Adagrad of pooled FP32
-    rows does."""
+    ``unpooled`` where each id has a row of its own, and ``dense`` where a replicated table's
+    gradient is made: kernels of their own, that take up to 40 times as long (fbgemm-gpu-cpu 1.8).
+    Those that are not there take what row-wise Adagrad of pooled FP32 rows does."""
     element_times: Mapping[str, Seconds] = field(default_factory=dict)
     """Seconds of an element of an operator beyond those of its bytes, by the operator's name in
     aten; of others memory alone decides."""

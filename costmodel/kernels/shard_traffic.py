@@ -45,6 +45,8 @@ SMALL_ROW_BYTES, SMALL_BAG_BYTES = 1130.0, 3450.0
 """What a row and a bag take there of the rate at which a device gathers on chip, whatever the row's
 width: 93 ps a row and 0.31 ns a bag beyond what others take on an H200. Fitted to 36 lookups of 8
 to 32 columns (gpu_study_h200_2026-11-26), which are 17% off with tables held out, 49% before."""
+DENSE_BACKWARD = "dense"
+"""Name in ``Gpu.update_costs`` of the backward that makes a replicated table's gradient."""
 BAGS_PER_BLOCK = 32
 """Warps of a block of 1,024 threads, one bag each (FBGEMM's forward kernels)."""
 OFFSET_BYTES = 8
@@ -200,23 +202,56 @@ def _put_costs(traffic: Array, shards: LookupShards, optimizer: Optimizer, cache
     costs = dict(caches.update_costs)
     if not costs:
         return
-    unpooled, bytes_each = shards.is_unpooled.tolist(), shards.element_bytes.tolist()
-    used = [own or optimizer for own in shards.optimizer.tolist()]
-    fused = (shards.kernel == KERNELS[ComputeKernel.FUSED]).tolist()
-    keys = (
-        update_key(each, half=size == DataType.FP16.num_bytes, unpooled=is_unpooled)
-        for each, size, is_unpooled in zip(used, bytes_each, unpooled, strict=True)
-    )
-    for place, (key, is_fused) in enumerate(zip(keys, fused, strict=True)):
-        cost = costs.get(key) if is_fused else None
-        if cost is None:
-            continue
-        row, columns = traffic[place], shards.num_columns[place]
-        ids, unique = row[Traffic.LOOKUPS], row[Traffic.ROWS]
-        row[Traffic.BACKWARD_HBM] = row[Traffic.BACKWARD_L2] = 0.0
-        row[Traffic.UPDATES] = ids * (cost.id_time + columns * cost.id_column_time)
-        each_row = cost.row_time + columns * cost.row_column_time + unique * cost.row_pair_time
-        row[Traffic.UPDATES] += unique * each_row
+    names = _backward_names(shards, optimizer)
+    known = [place for place, name in enumerate(names) if name in costs]
+    if known:
+        places = np.array(known)
+        each = np.array([costs[names[place]] for place in known])
+        own = (update_features(shards.taken(places), caches) * each).sum(axis=1)
+        traffic[places, Traffic.BACKWARD_HBM] = traffic[places, Traffic.BACKWARD_L2] = 0.0
+        traffic[places, Traffic.UPDATES] = own
+
+
+def _backward_names(shards: LookupShards, optimizer: Optimizer) -> list[str]:
+    """Return the name in ``Gpu.update_costs`` of every shard's backward; empty: it has none."""
+    kernels = {number: kernel for kernel, number in KERNELS.items()}
+    names = []
+    for own, unpooled, size, number in zip(
+        shards.optimizer.tolist(),
+        shards.is_unpooled.tolist(),
+        shards.element_bytes.tolist(),
+        shards.kernel.tolist(),
+        strict=True,
+    ):
+        half = size == DataType.FP16.num_bytes
+        fused = kernels[number] is ComputeKernel.FUSED
+        dense = DENSE_BACKWARD if kernels[number] is ComputeKernel.DENSE else ""
+        key = update_key(own or optimizer, half=half, unpooled=unpooled)
+        names.append(key if fused else dense)
+    return names
+
+
+def update_features(shards: LookupShards, caches: Caches) -> Array:
+    """Return how many of what each time of ``UpdateCost`` is of, in every shard's backward.
+
+    Shape (shards, fields of ``UpdateCost``).
+    """
+    keys, columns, bags = shards.num_lookups, shards.num_columns, shards.num_bags
+    unique = shards.curves.unique_rows(shards.table_lookups)
+    misses = shards.curves.cold_misses(shards.table_lookups, caches.l2_bytes / shards.row_bytes)
+    counted = {
+        "id_time": keys,
+        "row_time": unique,
+        "id_column_time": keys * columns,
+        "row_column_time": unique * columns,
+        "row_pair_time": unique**2,
+        "bag_time": bags,
+        "bag_column_time": bags * columns,
+        "miss_time": misses,
+        "miss_column_time": misses * columns,
+        "element_time": shards.num_rows * columns,
+    }
+    return np.stack([counted[name] for name in UpdateCost._fields], axis=1)
 
 
 def shard_traffic(

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.dense_layers import trained_parameters
-from costmodel.domain.hardware import Device, HardwareProfile
+from costmodel.domain.hardware import Device, Gpu, HardwareProfile
 from costmodel.domain.workload import Optimizer, OptimizerImplementation, Workload
 from costmodel.step.builder import StepBuilder
 from costmodel.step.graph import Stage
@@ -45,28 +45,35 @@ class Kernels(NamedTuple):
     num_launches: float
     passes: float
     """Times it reads or writes the size of the parameters."""
+    in_place: float
+    """Of these, those of kernels that change a tensor in place."""
+
+    def copied_passes(self, gpu: Gpu) -> float:
+        """Return the passes of copies that take as long."""
+        return self.passes - self.in_place * (1.0 - 1.0 / gpu.in_place_efficiency)
 
 
 IMPLEMENTATIONS: Mapping[OptimizerImplementation, Mapping[Optimizer, Kernels]] = {
-    # add
+    # add_
     OptimizerImplementation.FOR_LOOP: {
-        _SGD: Kernels(1, 1, 3),
-        # addcmul 3, sqrt 2, add 2, addcdiv 4; and the step's counter
-        _ADAGRAD: Kernels(5, 4, 11),
-        # lerp 3, mul 2, addcmul 3, sqrt 2, div 2, add 2, addcdiv 4; and the step's counter
-        _ADAM: Kernels(8, 7, 18),
+        _SGD: Kernels(1, 1, 3, 3),
+        # addcmul_ 3, sqrt 2, add_ 2, addcdiv_ 4; and the step's counter
+        _ADAGRAD: Kernels(5, 4, 11, 9),
+        # lerp_ 3, mul_ 2, addcmul_ 3, sqrt 2, div 2, add_ 2, addcdiv_ 4; and the step's counter
+        _ADAM: Kernels(8, 7, 18, 14),
     },
     OptimizerImplementation.FOREACH: {
-        _SGD: Kernels(1, 1, 3),
+        _SGD: Kernels(1, 1, 3, 3),
         # as the loop, and the gradients times the learning rate 2
-        _ADAGRAD: Kernels(5, 5, 13),
-        _ADAM: Kernels(7, 7, 18),
+        _ADAGRAD: Kernels(5, 5, 13, 9),
+        # div_ is in place here
+        _ADAM: Kernels(7, 7, 18, 16),
     },
     # gradient, parameter twice, each state twice
     OptimizerImplementation.FUSED: {
-        _SGD: Kernels(1, 1, 3),
-        _ADAGRAD: Kernels(1, 1, 5),
-        _ADAM: Kernels(1, 1, 7),
+        _SGD: Kernels(1, 1, 3, 3),
+        _ADAGRAD: Kernels(1, 1, 5, 5),
+        _ADAM: Kernels(1, 1, 7, 7),
     },
 }
 
@@ -90,11 +97,13 @@ class DenseOptimizer:
         tables = sum((group.tables for group in replicated), start=Linear())
         parameters = (each for group in replicated for each in group.parameter_bytes.values())
         moved = sum(parameters, start=Linear())
-        num_bytes = kernels.passes * (moved + trained.num_bytes)
+        held = moved + trained.num_bytes
+        num_bytes = kernels.passes * held
         loops = used is OptimizerImplementation.FOR_LOOP
         turns = tables + float(trained.num_tensors) if loops else Linear.of(1.0)
         launches = kernels.num_launches * turns
-        seconds = launches * hardware.gpu.kernel_latency + num_bytes / hardware.gpu.memory_bandwidth
+        rate = hardware.gpu.memory_bandwidth / kernels.copied_passes(hardware.gpu)
+        seconds = launches * hardware.gpu.kernel_latency + held / rate
         with self.builder.part_of(*(group.key for group in replicated)):
             self.builder.kernel(
                 "dense optimizer", Stage.OPTIMIZER, self.builder.linear_time(seconds),
@@ -141,7 +150,7 @@ def replica_update_time(workload: Workload, hardware: HardwareProfile, num_bytes
     used = _implementation(workload, hardware, replicated=True)
     kernels = _kernels(workload, used)
     gpu, host = hardware.gpu, hardware.host
-    moved = kernels.passes * num_bytes / gpu.memory_bandwidth
+    moved = kernels.copied_passes(gpu) * num_bytes / gpu.memory_bandwidth
     if used is not OptimizerImplementation.FOR_LOOP:
         return moved
     issued = kernels.num_ops * host.op_time

@@ -31,6 +31,9 @@ _UPDATE_SETS = 6
 """Sets of tables of each backward that has a few points only."""
 _POOLED_IDS, _UNPOOLED_IDS = 4e5, 5e4
 """Most ids of one batch there."""
+_REPLICATED_BYTES: Bytes = 400e6
+_REPLICATED_ROWS = 2e5
+"""Size and rows of replicated tables whose gradient no core's cache holds."""
 CPU_OPTIMIZERS = (Optimizer.SGD, Optimizer.ROWWISE_ADAGRAD, Optimizer.ADAGRAD)
 """Optimizers that FBGEMM's lookups have on a CPU (fbgemm-gpu-cpu 1.8)."""
 _FEW_ELEMENTS = 512
@@ -85,7 +88,7 @@ def grid_points(grid: Grid, target: Target) -> dict[Family, tuple[Point, ...]]:
         Family.COLLECTIVE: tuple(_collectives(target, full=full)),
         Family.EMBEDDING: (
             *embedding_grid(sets, _BATCHES_PER_SET, embedding_limits(target)),
-            *(_updates(target) if target.on_cpu else ()),
+            *((*_updates(target), *_replicated(target)) if target.on_cpu else ()),
         ),
     }
 
@@ -112,6 +115,24 @@ def _updates(target: Target) -> Iterator[EmbeddingPoint]:
         )
         every = embedding_grid(_UPDATE_SETS, _BATCHES_PER_SET, few)
         yield from (p for p in every if p.tables.compute_kernel is ComputeKernel.FUSED)
+
+
+def _replicated(target: Target) -> Iterator[EmbeddingPoint]:
+    """Yield lookups of replicated tables beyond a core's cache, which the full grid has none of."""
+    limits = embedding_limits(target)
+    large = replace(
+        limits,
+        table_bytes=min(_REPLICATED_BYTES, limits.table_bytes),
+        rows=(_REPLICATED_ROWS, limits.rows[1]),
+        num_ids=_POOLED_IDS,
+        table_counts=(1, 2),
+    )
+    for point in embedding_grid(_UPDATE_SETS, _BATCHES_PER_SET, large):
+        if point.tables.compute_kernel is ComputeKernel.FUSED:
+            tables = replace(
+                point.tables, compute_kernel=ComputeKernel.DENSE, optimizer=Optimizer.SGD
+            )
+            yield replace(point, tables=tables)
 
 
 def embedding_limits(target: Target) -> EmbeddingLimits:

@@ -169,19 +169,23 @@ def point_traffic(point: EmbeddingPoint, caches: Caches) -> Array:
 
 def table_traffics(point: EmbeddingPoint, caches: Caches) -> Array:
     """Return the traffic of each table of a point's kernel, of shape (tables, NUM_TRAFFIC)."""
+    return shard_traffics(
+        point_shards(point),
+        optimizer=point.tables.optimizer,
+        output_type=DataType.FP32,
+        caches=caches,
+    )
+
+
+def point_shards(point: EmbeddingPoint) -> LookupShards:
+    """Return the tables of a point's kernel."""
     tables = point.tables
-    shards = [
+    return LookupShards.of([
         LookupShard.whole(
             table, float(point.num_samples), tables.compute_kernel, tables.cache_load_factor
         )
         for table in _embedding_tables(point)
-    ]
-    return shard_traffics(
-        LookupShards.of(shards),
-        optimizer=tables.optimizer,
-        output_type=DataType.FP32,
-        caches=caches,
-    )
+    ])
 
 
 def _embedding_tables(point: EmbeddingPoint) -> Iterator[EmbeddingTable]:

@@ -128,7 +128,9 @@ Correction = Annotated[
 """A ``TimeCorrection``, by its knots in microseconds."""
 
 
-UpdateName = Annotated[str, Field(pattern=rf"^({'|'.join(Optimizer)})( fp16)?( unpooled)?$")]
+UpdateName = Annotated[
+    str, Field(pattern=rf"^(({'|'.join(Optimizer)})( fp16)?( unpooled)?|dense)$")
+]
 OperatorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_:.]{1,80}$")]
 
 Kind = Annotated[Source, Field(strict=False)]

@@ -244,6 +244,11 @@ class UpdateEntry(_ProfileSection):
     id_column_time: Time = 0.0
     row_column_time: Time = 0.0
     row_pair_time: Time = 0.0
+    bag_time: Time = 0.0
+    bag_column_time: Time = 0.0
+    miss_time: Time = 0.0
+    miss_column_time: Time = 0.0
+    element_time: Time = 0.0
 
 
 class UpdatesSection(_ProfileSection):

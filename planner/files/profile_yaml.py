@@ -69,6 +69,7 @@ def _own_times(profile: HardwareProfile) -> Iterator[str]:
             each = ", ".join(
                 f"{field}: {quantity_text(seconds, field)}"
                 for field, seconds in cost._asdict().items()
+                if seconds
             )
             yield f"    {name}: {{{each}}}"
     if times:

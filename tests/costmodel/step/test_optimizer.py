@@ -8,7 +8,7 @@ from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import DataType, Optimizer, OptimizerImplementation, Workload
 from costmodel.step.graph import Stage
-from costmodel.step.optimizer import IMPLEMENTATIONS
+from costmodel.step.optimizer import IMPLEMENTATIONS, replica_update_time
 from costmodel.step.step_operations import Op, StepOperations
 from costmodel.step.synthesis import step_operations
 
@@ -69,7 +69,7 @@ def test_foreach_moves_the_parameters_once_for_each_operand(
 def test_a_replicated_table_sends_all_parameters_through_the_loop(optimizer: Optimizer) -> None:
     # 8 tensors of four layers and two tables, each with all kernels of the loop
     step, work = made(optimizer, DP, DP, TW)
-    ops, launches, passes = IMPLEMENTATIONS[LOOP][optimizer]
+    ops, launches, passes, _ = IMPLEMENTATIONS[LOOP][optimizer]
     host = MACHINE.host
     once = ops * host.op_time + launches * host.launch_time
     assert host_time(step) == pytest.approx((TENSORS + 2) * once + 2 * host.op_time)
@@ -83,7 +83,7 @@ def test_a_replicated_table_sends_all_parameters_through_the_loop(optimizer: Opt
 def test_each_replicated_table_is_a_parameter_of_its_own() -> None:
     one, _ = made(Optimizer.ADAM, DP, TW, TW)
     two, _ = made(Optimizer.ADAM, DP, DP, TW)
-    ops, launches, _ = IMPLEMENTATIONS[LOOP][Optimizer.ADAM]
+    ops, launches, *_ = IMPLEMENTATIONS[LOOP][Optimizer.ADAM]
     once = ops * MACHINE.host.op_time + launches * MACHINE.host.launch_time
     assert host_time(two) - host_time(one) == pytest.approx(once)
 
@@ -113,3 +113,16 @@ def test_replicated_gradients_have_the_type_of_their_table() -> None:
     assert reduced.num_bytes[0] == 8000 * 64 * 2
     assert copied.num_bytes[0] == 2 * 8000 * 64 * 2
     assert update(half).num_bytes[0] == pytest.approx(3 * (dense_bytes(work) + 8000 * 64 * 2))
+
+
+def test_what_changes_in_place_takes_less_on_a_core() -> None:
+    # in place a core moves twice the bytes: 2 passes of Adagrad's loop write a new tensor, 9 none
+    gpu = replace(MACHINE.gpu, in_place_efficiency=2.0)
+    adagrad = IMPLEMENTATIONS[LOOP][Optimizer.ADAGRAD]
+    assert adagrad.copied_passes(gpu) == pytest.approx(2 + 9 / 2)
+    assert adagrad.copied_passes(MACHINE.gpu) == 11
+    for kernels in IMPLEMENTATIONS.values():
+        assert all(each.in_place <= each.passes for each in kernels.values())
+    moved = replica_update_time(made(Optimizer.SGD, DP)[1], replace(MACHINE, gpu=gpu), 1e9)
+    whole = replica_update_time(made(Optimizer.SGD, DP)[1], MACHINE, 1e9)
+    assert whole - moved == pytest.approx(1.5e9 / MACHINE.gpu.memory_bandwidth)

@@ -91,13 +91,18 @@ def test_points_stay_within_what_the_device_can_hold_and_do() -> None:
             assert all(dim % 4 == 0 for dim in widths)
 
 
-def test_replicated_tables_are_small() -> None:
-    dense = [
-        p for p in _lookups(TARGET, Grid.FULL) if p.tables.compute_kernel is ComputeKernel.DENSE
-    ]
-    assert 0 < len(dense) < 400
-    limit = embedding_limits(TARGET).table_bytes / 50
-    assert all(point.tables.num_bytes <= 1.01 * limit for point in dense)
+def test_replicated_tables_are_small_but_for_a_few_beyond_a_cores_cache() -> None:
+    for target in (TARGET, GPU):
+        limit = embedding_limits(target).table_bytes / 50
+        dense = [
+            p.tables.num_bytes
+            for p in _lookups(target, Grid.FULL)
+            if p.tables.compute_kernel is ComputeKernel.DENSE
+        ]
+        assert 0 < len(dense) < 400
+        large = [size for size in dense if size > 1.01 * limit]
+        assert (8 <= len(large) <= MOST_POINTS) if target.on_cpu else not large
+        assert max(dense) <= 400e6 or not target.on_cpu
 
 
 def test_a_grid_is_the_same_every_time() -> None:
