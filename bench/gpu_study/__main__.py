@@ -1,4 +1,4 @@
-"""Measure this machine and judge the models: ``python -m bench.gpu_study --minutes 40 -o DIR``."""
+"""Measure this machine and judge the models: ``python -m bench.gpu_study --minutes 9 -o DIR``."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ def main() -> None:
     """Run the study, or go on with one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
-    parser.add_argument("--minutes", type=float, default=40.0, help="to measure for")
+    parser.add_argument("--minutes", type=float, default=9.0, help="to measure for")
     parser.add_argument(
         "--ranks", type=int, help="for collectives; by default all GPUs, or two cores"
     )

@@ -6,8 +6,10 @@ from typing import Any
 
 from bench.gpu_study.points import (
     InteractionPoint,
-    PointwisePoint,
+    LayerPoint,
+    OptimizerPoint,
     StudyFamily,
+    TypedOperatorPoint,
 )
 from bench.gpu_study.rooflines import (
     InteractionAmount,
@@ -18,14 +20,16 @@ from bench.gpu_study.rooflines import (
     Roofline,
     StreamRoofline,
     UvmRoofline,
-    pointwise_bytes,
+    layer_work,
+    operator_bytes,
+    optimizer_work,
 )
 from costmodel.domain.hardware import Gpu
 from costmodel.domain.plan import ComputeKernel
 from costmodel.domain.workload import DataType
 from planner.calibration.fit_embedding import fit_lookups
 from planner.calibration.lookup_data import LookupSetting
-from planner.calibration.points import EmbeddingPoint, Family, GemmPoint, StreamPoint
+from planner.calibration.points import EmbeddingPoint, Family, GemmPoint, OperatorPoint, StreamPoint
 from planner.calibration.profile import Calibrated
 from planner.calibration.records import Record
 
@@ -101,8 +105,20 @@ def _products(records: Sequence[Record], gpu: Gpu) -> Iterator[FamilyTask]:
 
 def _lines(gpu: Gpu) -> Iterator[tuple[str, type, Roofline, Callable[[Any], Hashable]]]:
     yield (
-        StudyFamily.POINTWISE, PointwisePoint,
-        Line(pointwise_bytes, lambda p: (p.op, p.data_type)), lambda p: p.num_elements,
+        Family.OPERATOR, OperatorPoint,
+        Line(operator_bytes, lambda p: p.operator), lambda p: p.num_elements,
+    )  # fmt: skip
+    yield (
+        StudyFamily.TYPED_OPERATOR, TypedOperatorPoint,
+        Line(operator_bytes, lambda p: (p.operator, p.data_type)), lambda p: p.num_elements,
+    )  # fmt: skip
+    yield (
+        StudyFamily.LAYER, LayerPoint,
+        Line(layer_work, lambda p: (p.layer, p.data_type)), lambda p: (p.width, p.length),
+    )  # fmt: skip
+    yield (
+        StudyFamily.OPTIMIZER, OptimizerPoint,
+        Line(optimizer_work, lambda p: p.optimizer), lambda p: (p.num_tensors, p.num_elements),
     )  # fmt: skip
     yield (
         StudyFamily.INTERACTION, InteractionPoint,

@@ -23,6 +23,8 @@ MODELS: Mapping[str, str] = {
     "wide": "cpu/communication.yaml",
 }
 """Workload files, by what the study calls them."""
+EXAMPLE_SAMPLES: Mapping[str, int] = {"sasrec": 128, "mmoe": 1024}
+"""Models of ``examples/models``, and the samples of their batches (``bench.dense_steps``)."""
 _FEWEST_ROWS = 10
 
 
@@ -30,8 +32,13 @@ def step_workload(point: StepPoint, *, on_cpu: bool) -> Workload:
     """Return a point's workload in a form that TorchRec trains on one machine.
 
     FP32 outputs, TorchRec's pipeline, the point's batch; the largest tables lose rows until all
-    weigh what the point allows; a CPU multiplies in FP32.
+    weigh what the point allows; a CPU multiplies in FP32. Models of ``examples/models`` are as
+    they are read.
     """
+    if point.model in EXAMPLE_SAMPLES:
+        from bench.gpu_study.examples import example
+
+        return example(point.model).workload
     made = load_workload(_WORKLOADS / MODELS[point.model])
     pipeline = Pipeline.SPARSE_DIST if made.pipeline is Pipeline.DLRM else made.pipeline
     dense = replace(made.dense, precision=DataType.FP32) if on_cpu else made.dense

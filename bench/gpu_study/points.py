@@ -4,39 +4,63 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from costmodel.domain.workload import DataType
+from costmodel.domain.workload import DataType, Optimizer
 from planner.calibration.points import KINDS, Kinds
 
 
 class StudyFamily(StrEnum):
     """Families that only the study measures."""
 
-    POINTWISE = "pointwise"
+    TYPED_OPERATOR = "typed operator"
+    LAYER = "layer"
+    OPTIMIZER = "optimizer"
     INTERACTION = "interaction"
     STEP = "step"
 
 
-class PointwiseOp(StrEnum):
-    """Operators that treat every number by itself, one kernel each."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedOperatorPoint:
+    """An operator of `planner calibrate` on numbers of another type than FP32."""
 
-    RELU = "relu"
-    SIGMOID = "sigmoid"
-    GELU = "gelu"
-    MULTIPLY = "multiply"
-    """Multiplies two tensors."""
-    SCALE = "scale"
-    """By one number, in place."""
-    DROPOUT = "dropout"
+    operator: str
+    """Name in aten, without an underscore at its end."""
+    num_elements: int
+    data_type: DataType
+    family: ClassVar[str] = StudyFamily.TYPED_OPERATOR
+
+
+class LayerKind(StrEnum):
+    """Layers whose work is no sum over their elements."""
+
+    ATTENTION = "attention"
+    """Causal, of heads of 32 columns."""
+    CONVOLUTION = "convolution"
+    """Of 3 x 3 on square pictures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PointwisePoint:
-    """One operator on some numbers."""
+class LayerPoint:
+    """One layer, forward and backward."""
 
-    op: PointwiseOp
-    num_elements: int
+    layer: LayerKind
+    num_samples: int
+    width: int
+    """Columns of all heads together; channels."""
+    length: int
+    """Positions; the side of a picture."""
     data_type: DataType
-    family: ClassVar[str] = StudyFamily.POINTWISE
+    family: ClassVar[str] = StudyFamily.LAYER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerPoint:
+    """A step of the dense optimizer, whose gradients are there."""
+
+    optimizer: Optimizer
+    num_tensors: int
+    num_elements: int
+    """Of each tensor."""
+    family: ClassVar[str] = StudyFamily.OPTIMIZER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +91,9 @@ STUDY_KINDS: Kinds = {
     **{
         kind.family: kind
         for kind in (
-            PointwisePoint,
+            TypedOperatorPoint,
+            LayerPoint,
+            OptimizerPoint,
             InteractionPoint,
             StepPoint,
         )

@@ -10,13 +10,15 @@ import numpy as np
 from bench.gpu_study.correction import PhaseSeconds, Predict, Records, Rivals, taught
 from bench.gpu_study.points import (
     InteractionPoint,
-    PointwiseOp,
-    PointwisePoint,
+    LayerKind,
+    LayerPoint,
+    OptimizerPoint,
+    TypedOperatorPoint,
 )
 from costmodel.base.arrays import Array
 from costmodel.domain.hardware import Gpu
 from costmodel.domain.time_correction import NO_CORRECTION, TimeCorrection
-from costmodel.domain.workload import DataType
+from costmodel.domain.workload import DataType, OptimizerImplementation
 from costmodel.kernels.gemm import gemm_time
 from costmodel.kernels.pointwise import (
     batched_product_time,
@@ -26,6 +28,7 @@ from costmodel.kernels.pointwise import (
     pointwise_time,
     view_concat_time,
 )
+from costmodel.step.optimizer import IMPLEMENTATIONS
 from planner.calibration.curves import Form, alpha_beta
 from planner.calibration.fit_embedding import (
     EmbeddingFit,
@@ -34,9 +37,10 @@ from planner.calibration.fit_embedding import (
     predicted_lookups,
 )
 from planner.calibration.fit_gemm import Products, fit_measured
+from planner.calibration.fit_operators import MOVED
 from planner.calibration.fit_stream import StreamSetting, fit_stream, streams
 from planner.calibration.lookup_data import NO_CORRECTIONS, LookupSetting
-from planner.calibration.points import EmbeddingPoint, GemmPoint
+from planner.calibration.points import EmbeddingPoint, GemmPoint, OperatorPoint
 from planner.calibration.records import Record
 
 
@@ -196,11 +200,28 @@ class Line:
 _EVERY = "every kind"
 
 
-def pointwise_bytes(point: PointwisePoint, phase: str) -> float:
-    """Return the bytes read and written: one input, or the two of a product, and the output."""
+def operator_bytes(point: OperatorPoint | TypedOperatorPoint, phase: str) -> float:
+    """Return the bytes that an operator moves, as `planner calibrate` has them; at least one."""
     del phase
-    passes = 3 if point.op is PointwiseOp.MULTIPLY else 2
-    return float(passes * point.num_elements * point.data_type.num_bytes)
+    width = point.data_type.num_bytes if isinstance(point, TypedOperatorPoint) else 4.0
+    return max(1.0, MOVED[point.operator] * width / 4.0 * point.num_elements)
+
+
+def layer_work(point: LayerPoint, phase: str) -> float:
+    """Return the FLOP of a layer, forward, of which its backward has about twice as many."""
+    del phase
+    positions = float(point.num_samples * point.length)
+    if point.layer is LayerKind.ATTENTION:
+        return 2.0 * positions * point.length * point.width
+    return 18.0 * positions * point.length * point.width**2
+
+
+def optimizer_work(point: OptimizerPoint, phase: str) -> float:
+    """Return the bytes of a dense optimizer's passes, and 100 kB for each tensor's operators."""
+    del phase
+    kernels = IMPLEMENTATIONS[OptimizerImplementation.FOR_LOOP][point.optimizer]
+    held = 4.0 * point.num_tensors * point.num_elements
+    return kernels.passes * held + 1e5 * kernels.num_ops * point.num_tensors
 
 
 @dataclass(frozen=True, slots=True)

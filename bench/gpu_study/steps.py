@@ -5,13 +5,14 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
 
 from bench.gpu_study.accelerator import Accelerator, write_trace
-from bench.gpu_study.models import step_file
+from bench.gpu_study.examples import ExampleTrainer
+from bench.gpu_study.models import EXAMPLE_SAMPLES, step_file
 from bench.gpu_study.points import StepPoint
 from bench.gpu_study.traces import traced_stages
 from costmodel.base.units import Seconds
@@ -31,6 +32,7 @@ _STEPS = 10
 _ROUNDS = 5
 _TRACED_STEPS = 3
 _BUDGET: Seconds = 10.0
+AnyTrainer: TypeAlias = Trainer | ExampleTrainer
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
 
@@ -42,7 +44,8 @@ def measure_step(point: StepPoint, accelerator: Accelerator, traces: Path) -> Re
     reserved. A GPU's trace is kept in the folder ``traces``.
     """
     file = step_file(point, on_cpu=accelerator.device.synchronous)
-    check_workload(file.workload, point.model)
+    if point.model not in EXAMPLE_SAMPLES:
+        check_workload(file.workload, point.model)
     if point.world_size > 1:
         return _ranks_record(point, file, accelerator.kind)
     with TemporaryDirectory() as folder:
@@ -65,8 +68,7 @@ def join(kind: str, folder: Path) -> None:
 def _record(point: StepPoint, file: PlanFile, accelerator: Accelerator, traces: Path) -> Record:
     device = torch.device(accelerator.device.name)
     accelerator.reset_memory()
-    batches = [batch.to(device) for batch in make_batches(file.workload, NUM_BATCHES, (0, 0))]
-    trainer = Trainer(file.workload, file.plan, batches, device)
+    trainer = _trainer(point, file, device)
     for _ in range(_WARM_UPS):
         trainer.step()
     rows, waited = _rounds(trainer, accelerator), _rounds(trainer, accelerator, in_a_row=1)
@@ -82,7 +84,14 @@ def _record(point: StepPoint, file: PlanFile, accelerator: Accelerator, traces: 
     return replace(record_of(point, timings), facts=facts)
 
 
-def _rounds(trainer: Trainer, accelerator: Accelerator, in_a_row: int = _STEPS) -> list[Seconds]:
+def _trainer(point: StepPoint, file: PlanFile, device: torch.device) -> AnyTrainer:
+    if point.model in EXAMPLE_SAMPLES:
+        return ExampleTrainer(point.model, file.plan, device)
+    batches = [batch.to(device) for batch in make_batches(file.workload, NUM_BATCHES, (0, 0))]
+    return Trainer(file.workload, file.plan, batches, device)
+
+
+def _rounds(trainer: AnyTrainer, accelerator: Accelerator, in_a_row: int = _STEPS) -> list[Seconds]:
     """Return the time of a step, round by round; at least two rounds, however long they take.
 
     The wall clock's on a GPU; on a CPU, whose one rank waits for nobody, the processor's.
@@ -100,7 +109,7 @@ def _rounds(trainer: Trainer, accelerator: Accelerator, in_a_row: int = _STEPS) 
     return times
 
 
-def _stages(trainer: Trainer, accelerator: Accelerator, path: Path) -> dict[str, Any]:
+def _stages(trainer: AnyTrainer, accelerator: Accelerator, path: Path) -> dict[str, Any]:
     """Return a step by stage of the device, whose trace is kept, or by phase of a host."""
     if accelerator.device.synchronous:
         return {"stages": profiled_phases(trainer.step, _TRACED_STEPS)}

@@ -53,7 +53,7 @@ PROFILE, REFITTED, PACKED = "profile.yaml", "refitted.yaml", "study.tar.xz"
 _KEPT = {".jsonl", ".json", ".yaml", ".md"}
 PARTS = ("kernels", "collectives", "steps", "judge")
 """What a study does, in this order; predictions are made before steps."""
-_TIMES = {"kernels": 0.6, "collectives": 0.1, "steps": 0.3}
+_TIMES = {"kernels": 0.5, "collectives": 0.1, "steps": 0.4}
 """Shares of the time that parts have, in proportion if some are left out."""
 
 
@@ -75,18 +75,27 @@ class GpuStudy:
 def run(study: GpuStudy) -> str:
     """Run the study, or what is left of it; returns its tables if it is to be judged."""
     study.folder.mkdir(parents=True, exist_ok=True)
-    notes = []
+    notes: list[str] = []
     deadlines = part_deadlines(study, time.time())
     if "kernels" in study.parts:
         _supervisor(study, deadlines["kernels"]).run("kernels")
+        _keep_so_far(study, notes)
     if "collectives" in study.parts and study.num_ranks > 1:
         notes += _collectives(study, deadlines["collectives"])
     if "steps" in study.parts:
         write_predictions(study)
+        _keep_so_far(study, notes)  # with the predictions
         _supervisor(study, deadlines["steps"]).run("steps")
     text = _judged(study.folder, notes) if "judge" in study.parts else ""
     pack(study.folder)
     return text
+
+
+def _keep_so_far(study: GpuStudy, notes: list[str]) -> None:
+    """Judge and pack what there is, so that a study that is cut is of use as it lies there."""
+    if "judge" in study.parts:
+        _judged(study.folder, notes)
+    pack(study.folder)
 
 
 def pack(folder: Path) -> Path:

@@ -28,7 +28,9 @@ from bench.gpu_study.grid import (
 )
 from bench.gpu_study.kernels import (
     measure_interaction,
-    measure_pointwise,
+    measure_layer,
+    measure_optimizer,
+    measure_typed_operator,
 )
 from bench.gpu_study.points import STUDY_KINDS, StepPoint, StudyFamily
 from bench.gpu_study.steps import measure_step
@@ -53,7 +55,9 @@ from planner.environment.cores import pin_to_core
 from planner.files.json_text import dump_json
 
 _MEASURES = {
-    StudyFamily.POINTWISE: measure_pointwise,
+    StudyFamily.TYPED_OPERATOR: measure_typed_operator,
+    StudyFamily.LAYER: measure_layer,
+    StudyFamily.OPTIMIZER: measure_optimizer,
     StudyFamily.INTERACTION: measure_interaction,
 }
 

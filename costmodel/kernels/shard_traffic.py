@@ -239,7 +239,7 @@ def update_features(shards: LookupShards, caches: Caches) -> Array:
     keys, columns, bags = shards.num_lookups, shards.num_columns, shards.num_bags
     unique = shards.curves.unique_rows(shards.table_lookups)
     misses = shards.curves.cold_misses(shards.table_lookups, caches.l2_bytes / shards.row_bytes)
-    counted = {
+    counted: dict[str, Array] = {
         "id_time": keys,
         "row_time": unique,
         "id_column_time": keys * columns,

@@ -50,6 +50,10 @@ MOVED: Mapping[str, Bytes] = {
 them of its measured call, those of rows' sizes and ids apart."""
 
 
+_LEAST: Seconds = 1e-15
+"""Shortest time of an element that is one: a millionth of a nanosecond, as in profiles' files."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorFit:
     """What was fitted to single operators."""
@@ -103,7 +107,9 @@ def fit_operators(
     sizes = [one.num_elements for one in every]
     return OperatorFit(
         element_times={
-            name: rounded(median(one.element_time for one in each)) for name, each in known.items()
+            name: rounded(time) if time >= _LEAST else 0.0
+            for name, each in known.items()
+            for time in [median(one.element_time for one in each)]
         },
         errors=accuracy(np.array(missed or [0.0])),
         errors_by_bytes=accuracy(np.array([one.memory / one.seconds - 1 for one in every])),

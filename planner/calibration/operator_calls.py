@@ -19,18 +19,20 @@ Maker: TypeAlias = Callable[["Numbers"], Call]
 class Numbers:
     """Operands of as many elements, in rows, on a device."""
 
-    def __init__(self, num_elements: int, device: str) -> None:
-        self.device = device
+    def __init__(
+        self, num_elements: int, device: str, data_type: torch.dtype = torch.float32
+    ) -> None:
+        self.device, self.data_type = device, data_type
         self.rows = max(1, num_elements // _COLUMNS)
         self.elements = self.rows * _COLUMNS
 
     def normal(self) -> torch.Tensor:
         """Return numbers of both signs."""
-        return torch.randn(self.rows, _COLUMNS, device=self.device)
+        return torch.randn(self.rows, _COLUMNS, device=self.device, dtype=self.data_type)
 
     def positive(self) -> torch.Tensor:
         """Return numbers between 0 and 1."""
-        return torch.rand(self.rows, _COLUMNS, device=self.device)
+        return torch.rand(self.rows, _COLUMNS, device=self.device, dtype=self.data_type)
 
     def ids(self, most: int, *shape: int) -> torch.Tensor:
         """Return as many ids below a number."""
@@ -38,7 +40,7 @@ class Numbers:
 
     def columns(self, value: float = 1.0) -> torch.Tensor:
         """Return one number for each column."""
-        return torch.full((_COLUMNS,), value, device=self.device)
+        return torch.full((_COLUMNS,), value, device=self.device, dtype=self.data_type)
 
 
 def _unary(name: str, *more: object, positive: bool = False) -> Maker:

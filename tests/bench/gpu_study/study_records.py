@@ -8,9 +8,11 @@ import numpy as np
 from bench.gpu_study.grid import WEIGHTS, ordered_units
 from bench.gpu_study.points import (
     InteractionPoint,
-    PointwisePoint,
+    LayerPoint,
+    OptimizerPoint,
+    TypedOperatorPoint,
 )
-from bench.gpu_study.rooflines import pointwise_bytes
+from bench.gpu_study.rooflines import layer_work, operator_bytes, optimizer_work
 from costmodel.base.units import GIB, US
 from costmodel.domain.workload import DataType, Optimizer
 from planner.calibration.fit_operators import MOVED
@@ -106,7 +108,9 @@ _TIMES: dict[type, Callable[[Any], dict[str, float]]] = {
     GemmPoint: lambda p: {"product": 5 * US + 2.0 * p.m * p.n * p.k / 40e12},
     StreamPoint: lambda p: {"operator": _streamed(p.num_bytes)},
     OperatorPoint: lambda p: {"operator": _streamed(MOVED[p.operator] * p.num_elements)},
-    PointwisePoint: lambda p: {"forward": _streamed(pointwise_bytes(p, "forward"))},
+    TypedOperatorPoint: lambda p: {"operator": _streamed(operator_bytes(p, "operator"))},
+    LayerPoint: lambda p: _both_ways(1e-4 * layer_work(p, "forward")),
+    OptimizerPoint: lambda p: {"step": _streamed(optimizer_work(p, "step"))},
     HostPoint: _host,
     InteractionPoint: lambda p: _both_ways(p.num_samples),
 }

@@ -1,3 +1,4 @@
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -12,15 +13,18 @@ from bench.gpu_study.grid import (
     ordered_units,
     step_points,
 )
-from bench.gpu_study.points import STUDY_KINDS
+from bench.gpu_study.points import STUDY_KINDS, OptimizerPoint
 from costmodel.base.units import GIB, MIB
 from costmodel.domain.hardware import CollectiveOp, Device, Topology
 from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.workload import Optimizer
 from costmodel.engine.objective import Objective
+from planner.calibration.fit_operators import MOVED
 from planner.calibration.grids import Target
 from planner.calibration.points import (
     CollectivePoint,
     EmbeddingPoint,
+    OperatorPoint,
     Point,
     point_data,
     point_key,
@@ -38,6 +42,8 @@ FACTS = {
     "name": "simple", "num_ranks": 1, "num_nodes": 1, "cores": 8, "date": "2026-01-02",
     "versions": {"torch": "2.11.0"},
 }  # fmt: skip
+ROWS = (100_000, 1_000_000, 20_000)
+"""Of the tables whose update by each optimizer is measured."""
 
 
 @pytest.mark.parametrize("target", [CPU, pytest.param(GPU, marks=pytest.mark.slow)])
@@ -69,6 +75,7 @@ def test_the_first_round_has_every_family_and_makes_a_profile(target: Target) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds_per_point", [pytest.param(3.0, marks=pytest.mark.nightly), 6.0])
 def test_ten_minutes_of_a_gpu_give_a_profile_for_plans(seconds_per_point: float) -> None:
+    # lookups take seconds, as their tables are filled; all else has 0.5 s at most to repeat in
     first, others = ordered_units(GPU)
     measured: list[Point] = []
     clock = 0.0
@@ -76,7 +83,9 @@ def test_ten_minutes_of_a_gpu_give_a_profile_for_plans(seconds_per_point: float)
         if clock >= 600.0 and number >= len(first):
             break
         measured += unit
-        clock += seconds_per_point * len(unit)
+        clock += sum(
+            seconds_per_point if isinstance(point, EmbeddingPoint) else 0.7 for point in unit
+        )
     assert clock < 660.0
     taken = Measured(
         machine={**FACTS, "device": "cuda"}, records=tuple(records(measured, noise=0.03))
@@ -93,7 +102,30 @@ def test_ten_minutes_of_a_gpu_give_a_profile_for_plans(seconds_per_point: float)
 def test_later_rounds_have_every_family_until_it_is_used_up() -> None:
     _, others = ordered_units(GPU)
     families = [unit[0].family for unit in others]
-    assert set(families[:80]) >= {"embedding", "gemm", "pointwise", "stream"}
+    assert set(families[:80]) >= {"embedding", "gemm", "typed operator", "stream"}
+
+
+@pytest.mark.parametrize("target", [CPU, pytest.param(GPU, marks=pytest.mark.slow)])
+def test_the_first_round_has_all_dense_operators_and_optimizers(target: Target) -> None:
+    points = first_points(target)
+    operators = {point.operator for point in points if isinstance(point, OperatorPoint)}
+    assert operators >= MOVED.keys() - {"native_dropout", "bernoulli"}
+    updated = Counter(
+        point.tables.optimizer
+        for point in points
+        if isinstance(point, EmbeddingPoint) and point.tables.num_embeddings[0] in ROWS
+    )
+    asked = set(Optimizer) - {Optimizer.PARTIAL_ROWWISE_ADAM}
+    assert updated.keys() >= asked - ({Optimizer.ADAM} if target.on_cpu else set())
+    assert all(number >= 3 for number in updated.values())
+    assert {p.optimizer for p in points if isinstance(p, OptimizerPoint)} == {
+        Optimizer.SGD, Optimizer.ADAGRAD, Optimizer.ADAM,
+    }  # fmt: skip
+
+
+def test_steps_of_a_transformer_and_of_experts_come_next_to_the_first() -> None:
+    models = [point.model for point in step_points(StepTarget(on_cpu=False, memory_bytes=GIB))]
+    assert models[:3] == ["dlrm", "sasrec", "mmoe"]
 
 
 def test_the_first_collectives_are_one_of_every_kind() -> None:
@@ -105,9 +137,9 @@ def test_the_first_collectives_are_one_of_every_kind() -> None:
     assert collective_points(CPU) == ()
 
 
-def test_steps_are_five_models_four_batches_and_two_ranks() -> None:
+def test_steps_are_seven_models_four_batches_and_two_ranks() -> None:
     points = step_points(StepTarget(on_cpu=False, memory_bytes=80 * GIB))
-    assert len({point.model for point in points}) == 5
+    assert len({point.model for point in points}) == 7
     one_rank = [p for p in points if p.model == "dlrm" and p.world_size == 1]
     assert len({point.local_batch_size for point in one_rank}) == 4
     assert [point.world_size for point in points].count(2) == 1

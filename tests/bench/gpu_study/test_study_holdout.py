@@ -8,23 +8,24 @@ pytest.importorskip("sklearn")
 
 from bench.gpu_study.correction import taught
 from bench.gpu_study.holdout import CORRECTED, ROOFLINE, _folds, half_width, judged
-from bench.gpu_study.points import PointwiseOp, PointwisePoint
-from bench.gpu_study.rooflines import Line, pointwise_bytes
+from bench.gpu_study.points import TypedOperatorPoint
+from bench.gpu_study.rooflines import Line, operator_bytes
 from costmodel.domain.workload import DataType
 from planner.calibration.records import Record
 
-LINE = Line(pointwise_bytes, lambda point: point.op)
+NAMES = ("relu", "sigmoid", "gelu", "add", "mul", "_softmax")
+LINE = Line(operator_bytes, lambda point: point.operator)
 POINTS = [
-    PointwisePoint(op=op, num_elements=2**power, data_type=DataType.FP32)
+    TypedOperatorPoint(operator=op, num_elements=2**power, data_type=DataType.FP32)
     for power in range(10, 30)
-    for op in PointwiseOp
+    for op in NAMES
 ]
 
 
 def bent(some: Sequence[Record]) -> list[Record]:
     """Records that no line has: 1.5 times the time from one size on, 0.8 from another."""
     return [
-        Record(point=r.point, seconds={"forward": r.seconds["forward"] * _factor(_size(r))})
+        Record(point=r.point, seconds={"operator": r.seconds["operator"] * _factor(_size(r))})
         for r in some
     ]
 
@@ -34,7 +35,7 @@ def _factor(size: int) -> float:
 
 
 def _size(record: Record) -> int:
-    assert isinstance(record.point, PointwisePoint)
+    assert isinstance(record.point, TypedOperatorPoint)
     return record.point.num_elements
 
 
@@ -87,27 +88,29 @@ def test_the_quantile_leaves_room_for_one_more() -> None:
 
 def test_a_corrected_time_never_falls_with_size() -> None:
     corrected = LINE.fit(bent(records(POINTS, noise=0.2))).corrected
-    for op in PointwiseOp:
-        row = [p for p in POINTS if p.op is op]
+    for op in NAMES:
+        row = [p for p in POINTS if p.operator == op]
         finer = [
-            PointwisePoint(op=op, num_elements=p.num_elements + more, data_type=p.data_type)
+            TypedOperatorPoint(
+                operator=op, num_elements=p.num_elements + more, data_type=p.data_type
+            )
             for p in row
             for more in range(0, p.num_elements, max(1, p.num_elements // 7))
         ]
-        times = corrected(records(finer))["forward"]
+        times = corrected(records(finer))["operator"]
         assert (np.diff(times) > 0).all()
 
 
 def test_beyond_what_was_taught_the_correction_stays_what_it_was() -> None:
     rivals = taught(LINE.fit(records(POINTS)).roofline, bent(records(POINTS)))
-    last = [PointwisePoint(op=PointwiseOp.RELU, num_elements=2**p, data_type=DataType.FP32)
+    last = [TypedOperatorPoint(operator="relu", num_elements=2**p, data_type=DataType.FP32)
             for p in (31, 34, 40)]  # fmt: skip
     plain, corrected = rivals.roofline(records(last)), rivals.corrected(records(last))
-    factors = corrected["forward"] / plain["forward"]
+    factors = corrected["operator"] / plain["operator"]
     assert factors == pytest.approx(factors[0], rel=1e-3)
 
 
 def test_few_records_teach_nothing() -> None:
     some = bent(records(POINTS[:10], noise=0.2))
     rivals = LINE.fit(some)
-    assert (rivals.corrected(some)["forward"] == rivals.roofline(some)["forward"]).all()
+    assert (rivals.corrected(some)["operator"] == rivals.roofline(some)["operator"]).all()

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from study_records import records
 
-from bench.gpu_study.points import STUDY_KINDS, PointwiseOp, PointwisePoint
+from bench.gpu_study.points import STUDY_KINDS, TypedOperatorPoint
 from bench.gpu_study.supervise import ATTEMPT, MEASUREMENTS, Supervisor, WorkerFailedError
 from costmodel.domain.workload import DataType
 from planner.calibration.points import point_data
 from planner.calibration.records import MeasurementJournal, read_measurements
 
-POINT = PointwisePoint(op=PointwiseOp.RELU, num_elements=16, data_type=DataType.FP32)
-OTHER = PointwisePoint(op=PointwiseOp.RELU, num_elements=32, data_type=DataType.FP32)
+POINT = TypedOperatorPoint(operator="relu", num_elements=16, data_type=DataType.FP32)
+OTHER = TypedOperatorPoint(operator="relu", num_elements=32, data_type=DataType.FP32)
 
 
 @pytest.fixture
