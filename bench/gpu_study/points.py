@@ -35,7 +35,7 @@ class LayerKind(StrEnum):
     ATTENTION = "attention"
     """Causal, of heads of 32 columns."""
     CONVOLUTION = "convolution"
-    """Of 3 x 3 on square pictures."""
+    """A convolution of 3 x 3 on square pictures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class OptimizerPoint:
     optimizer: Optimizer
     num_tensors: int
     num_elements: int
-    """Of each tensor."""
+    """Elements of each tensor."""
     family: ClassVar[str] = StudyFamily.OPTIMIZER
 
 

@@ -46,7 +46,7 @@ class Kernels(NamedTuple):
     passes: float
     """Times it reads or writes the size of the parameters."""
     in_place: float
-    """Of these, those of kernels that change a tensor in place."""
+    """Those of them that are of kernels that change a tensor in place."""
 
     def copied_passes(self, gpu: Gpu) -> float:
         """Return the passes of copies that take as long."""

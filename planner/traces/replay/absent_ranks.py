@@ -17,18 +17,18 @@ from costmodel.domain.hardware import Basis, Source
 from costmodel.step.graph import Node, NodeKind, Role, Stage
 from planner.traces.kineto import RankTrace
 from planner.traces.kineto_events import Activity
-from planner.traces.replay.job import Job
+from planner.traces.replay.job import RecordedJob
 from planner.traces.replay.matching import Key, Member, collective_stage
 
 OTHER_RANKS = "other ranks"
 _TICK: Seconds = 1 * US
-"""Of the profiler's clock. Where no wait is seen, absent ranks come earlier by it: the recorded one
+"""Resolution of the profiler's clock. Where no wait is seen, absent ranks come earlier by it: the recorded one
 is then what the collective waited for."""
 Span = tuple[Seconds, Seconds]
 
 
 def awaiting(
-    traces: Sequence[RankTrace], members: Mapping[Key, Member], job: Job
+    traces: Sequence[RankTrace], members: Mapping[Key, Member], job: RecordedJob
 ) -> frozenset[int]:
     """Return the numbers of the collectives that ranks without a trace take part in."""
     present = Counter(member.collective for member in members.values())
@@ -40,7 +40,7 @@ def awaiting(
     )
 
 
-def _group_size(activity: Activity, job: Job) -> float:
+def _group_size(activity: Activity, job: RecordedJob) -> float:
     """Return the number of ranks of a collective's process group, by default all of the job."""
     size = activity.args.get("Group size")
     if isinstance(size, int) and size > 0:

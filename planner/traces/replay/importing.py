@@ -11,7 +11,7 @@ from planner.traces.execution.communications import execution_traces
 from planner.traces.kineto import MOST_LISTED, RankTrace, listed, rank_traces
 from planner.traces.kineto_events import is_graph_launch
 from planner.traces.replay.absent_ranks import absent_nodes, awaiting, with_own_times
-from planner.traces.replay.job import Job, job_of
+from planner.traces.replay.job import RecordedJob, job_of
 from planner.traces.replay.links import Links, link
 from planner.traces.replay.matching import match_collectives
 from planner.traces.replay.operators import RankOperators, rank_operators
@@ -38,7 +38,7 @@ class ImportedRun:
     """A profiled run as an execution graph, with its measured times."""
 
     graph: ExecutionGraph
-    job: Job
+    job: RecordedJob
     operators: Sequence[RankOperators]
     """The operators of the same run for Algorithm 1, by rank."""
     marks: Sequence[StepMark]

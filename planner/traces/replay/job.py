@@ -9,7 +9,7 @@ from planner.traces.kineto_events import is_collective
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class RecordedJob:
     """The ranks of a job, and those of them whose traces are there."""
 
     recorded: tuple[int, ...]
@@ -38,7 +38,7 @@ class Job:
         return listed(list(islice(absent, MOST_LISTED)), self.size - len(self.recorded))
 
 
-def job_of(traces: Sequence[RankTrace]) -> Job:
+def job_of(traces: Sequence[RankTrace]) -> RecordedJob:
     """Return the job of some traces, by rank.
 
     Where none says how large the job is, the largest rank is taken to be its last; but a single
@@ -47,8 +47,8 @@ def job_of(traces: Sequence[RankTrace]) -> Job:
     ranks = tuple(trace.rank for trace in traces)
     sizes = [trace.world_size for trace in traces if trace.world_size]
     if sizes:
-        return Job(recorded=ranks, size=max(sizes))
+        return RecordedJob(recorded=ranks, size=max(sizes))
     if len(traces) > 1:
-        return Job(recorded=ranks, size=max(ranks) + 1)
+        return RecordedJob(recorded=ranks, size=max(ranks) + 1)
     alone = not any(map(is_collective, traces[0].activities))
-    return Job(recorded=ranks, size=1 if alone else None)
+    return RecordedJob(recorded=ranks, size=1 if alone else None)

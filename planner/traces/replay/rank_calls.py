@@ -11,7 +11,7 @@ from planner.traces.kineto_events import Activity, Call, is_collective, is_graph
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class RangeMark:
     """A boundary of a step."""
 
     at: Seconds
@@ -19,13 +19,13 @@ class Mark:
     begins: bool
 
 
-def in_order(trace: RankTrace) -> list[Call | Mark]:
+def in_order(trace: RankTrace) -> list[Call | RangeMark]:
     """Return calls and step boundaries by time; a step ends before the next one begins."""
-    events: list[tuple[Seconds, int, Call | Mark]] = [(c.start, 2, c) for c in trace.calls]
+    events: list[tuple[Seconds, int, Call | RangeMark]] = [(c.start, 2, c) for c in trace.calls]
     for number, start, end in trace.steps:
         events += [
-            (start, 1, Mark(start, number, begins=True)),
-            (end, 0, Mark(end, number, begins=False)),
+            (start, 1, RangeMark(start, number, begins=True)),
+            (end, 0, RangeMark(end, number, begins=False)),
         ]
     return [event for _, _, event in sorted(events, key=lambda each: each[:2])]
 

@@ -29,7 +29,7 @@ from planner.traces.replay.crowding import fills_gpu, urgent_streams
 from planner.traces.replay.links import Links
 from planner.traces.replay.matching import Member
 from planner.traces.replay.rank_calls import (
-    Mark,
+    RangeMark,
     in_order,
     launch_latency,
     next_on_stream,
@@ -173,7 +173,7 @@ class RankGraph:
         self._host = self._add(node, (self._now, until))
         self._now = until
 
-    def _mark(self, mark: Mark, began: dict[int, int]) -> None:
+    def _mark(self, mark: RangeMark, began: dict[int, int]) -> None:
         """Note that a step begins or ends at the present host node."""
         if mark.begins:
             self._step = mark.number

@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 from kineto_traces import COLLECTIVES, TraceMaker, read_kineto, two_ranks, write_json
 
-from planner.traces.replay.job import Job, job_of
+from planner.traces.replay.job import RecordedJob, job_of
 
 
-def job(folder: Path, *makers: TraceMaker, told: bool = True) -> Job:
+def job(folder: Path, *makers: TraceMaker, told: bool = True) -> RecordedJob:
     """Return the job of some traces, which say how many ranks it has or not."""
     folder.mkdir(exist_ok=True)
     for maker in makers:
