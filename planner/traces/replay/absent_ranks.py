@@ -22,8 +22,8 @@ from planner.traces.replay.matching import Key, Member, collective_stage
 
 OTHER_RANKS = "other ranks"
 _TICK: Seconds = 1 * US
-"""Resolution of the profiler's clock. Where no wait is seen, absent ranks come earlier by it: the recorded one
-is then what the collective waited for."""
+"""Resolution of the profiler's clock. Where no wait is seen, absent ranks come earlier by it: the
+recorded one is then what the collective waited for."""
 Span = tuple[Seconds, Seconds]
 
 
