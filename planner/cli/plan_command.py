@@ -16,6 +16,7 @@ from planner.cli.shared_options import (
     output_options,
     plan_limit,
     profile_and_nodes,
+    refuse_given,
     search_options,
     told_of_model,
 )
@@ -24,10 +25,12 @@ from planner.environment.interrupts import interruptible
 from planner.show.output import Output, ProgressLine
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from costmodel.domain.workload import Workload
+    from planner.environment.settings import Settings
     from planner.planned.planned import Planned
+    from planner.search.search import Search
 
 DEFAULT_FILE = "plan.json"
 OPTUNA = "optuna"
@@ -81,6 +84,13 @@ MOST_JOBS = 256
     metavar="MODULE:FUNCTION",
     help="Instead of FILE: a function that returns a TorchRec model (meta device will do).",
 )
+@click.option(
+    "--from",
+    "start",
+    metavar="PLAN",
+    type=FILE,
+    help="Instead of FILE: search from this plan file's plan, for its workload and machine.",
+)
 @model_options
 @html_option
 @output_options
@@ -88,20 +98,17 @@ def command(
     workload: str | None,
     *,
     factory: str | None,
-    gpus: int,
-    nodes: int | None,
+    start: str | None,
     target: str | None,
     output: Output,
     **flags: Any,  # noqa: ANN401 - what `resolve` knows, and how to search
 ) -> None:
     """Find the plan with the shortest predicted step for a workload FILE (- is stdin)."""
-    start = time.monotonic()  # imports count, too
+    began = time.monotonic()  # imports count, too
 
     from planner.environment.settings import DEFAULT, resolve
     from planner.files.disk import check_writable
-    from planner.search.baseline import DEFAULT_BASELINE
     from planner.search.search import Search
-    from planner.verbs.planning import plan
 
     unasked = target is None and not output.json
     target, html = target or (None if output.json else DEFAULT_FILE), flags.pop("html")
@@ -111,49 +118,108 @@ def command(
     jobs, storage, max_plans = flags.pop("jobs"), flags.pop("storage"), plan_limit(flags)
     gap = flags.pop("gap")
     told = told_of_model(factory, flags, output)
+    machine = {name: flags.pop(name) for name in ("gpus", "nodes")}
+    if start is not None:
+        given = {**machine, "hardware": flags["hardware"]}
+        refuse_given("a workload", "--from plans for the plan's own machine", **given)
     settings = resolve(flags)
     if storage is not None and settings.sharder != OPTUNA:
         raise click.UsageError("--storage goes with --sharder optuna, which keeps its trials there")
-    source, besides = _source(workload, factory, told)
-    if unasked:
-        from planner.files.plan_keeping import check_same_workload
+    if start is None:
+        source, besides = _source(workload, factory, told)
+        if unasked:
+            from planner.files.plan_keeping import check_same_workload
 
-        source = check_same_workload(DEFAULT_FILE, source)
+            source = check_same_workload(DEFAULT_FILE, source)
+        find = _planning(source, besides, settings, **machine)
+    elif workload is not None or factory is not None:
+        raise click.UsageError("give one of FILE, --from-torchrec and --from")
+    else:
+        find = _again(start, settings)
     progress = ProgressLine(output, settings.time_limit)
     with interruptible(ending=True) as interrupt, progress:
-        planned = plan(
-            source,
-            gpus=gpus,
-            nodes=profile_and_nodes(settings, gpus, nodes),
-            hardware=settings.hardware,
-            sharder=settings.sharder,
-            baseline=settings.baseline or DEFAULT_BASELINE,
-            search=Search(
+        planned = find(
+            Search(
                 seed=settings.seed,
                 time_limit=settings.time_limit,
-                began=start,
+                began=began,
                 gap=gap,
                 max_plans=max_plans,
                 interrupted=lambda: interrupt.happened,
                 watch=progress.watch,
                 jobs=jobs,
                 storage=storage,
-            ),
+            )
         )
-    assumed = settings.origins["hardware"] == DEFAULT
+    assumed = start is None and settings.origins["hardware"] == DEFAULT
     report = replace(planned.report, hardware_assumed=assumed)
-    planned = replace(planned, report=report, torchrec=besides)
+    planned = replace(planned, report=report)
     if target is not None:
         planned.save(target)
     _show(planned, "-" if html == "-" else target, output)
     if target is not None:
-        seconds = time.monotonic() - start
+        seconds = time.monotonic() - began
         limit = None if max_plans is not None else settings.time_limit
         output.remark(_last_lines(planned, target, seconds) + _late(planned, seconds, limit))
     write_page(html, planned.to_html, output)
     if interrupt.happened:
         output.remark("interrupted: this is the best plan found until then")
         click.get_current_context().exit(interrupt.exit_code)
+
+
+def _planning(
+    source: "str | Workload",
+    besides: "Mapping[str, Any] | None",
+    settings: "Settings",
+    *,
+    gpus: int | None,
+    nodes: int | None,
+) -> "Callable[[Search], Planned]":
+    """Return how a search makes a plan for a workload."""
+    from planner.search.baseline import DEFAULT_BASELINE
+    from planner.verbs.planning import plan
+
+    if gpus is None:
+        raise click.MissingParameter(param_hint="'--gpus'", param_type="option")
+    num_nodes = profile_and_nodes(settings, gpus, nodes)
+
+    def find(search: "Search") -> "Planned":
+        planned = plan(
+            source,
+            gpus=gpus,
+            nodes=num_nodes,
+            hardware=settings.hardware,
+            sharder=settings.sharder,
+            baseline=settings.baseline or DEFAULT_BASELINE,
+            search=search,
+        )
+        return replace(planned, torchrec=besides)
+
+    return find
+
+
+def _again(path: str, settings: "Settings") -> "Callable[[Search], Planned]":
+    """Return how a search makes a plan from a plan file's, on that file's machine."""
+    from planner.files.plans import load_plan_file, planned_topology
+    from planner.search.baseline import START
+    from planner.verbs.planning import plan_from
+
+    file = load_plan_file(path)
+    topology = planned_topology(file)
+
+    def find(search: "Search") -> "Planned":
+        planned = plan_from(
+            file.plan,
+            file.workload,
+            topology,
+            search,
+            sharder=settings.sharder,
+            baseline=settings.baseline or START,
+            hardware_name=file.hardware,
+        )
+        return replace(planned, torchrec=file.torchrec)
+
+    return find
 
 
 def _source(

@@ -142,7 +142,7 @@ def output_options(command: Command) -> Command:
 def search_options(command: Command) -> Command:
     """Add the options of a search to a command, from the hardware to the seed."""
     options = (
-        gpus_option,
+        click.option("--gpus", type=GPUS, help="GPUs in all, on all nodes; needed with FILE."),
         nodes_option,
         hardware_option,
         click.option("--seed", type=SEED, help="Of everything random."),

@@ -18,6 +18,8 @@ DEFAULT_BASELINE = "torchrec_port"
 """The port of TorchRec's planner: it makes the same plans without torchrec, in a second instead of
 minutes."""
 NONE = "none"
+START = "start"
+"""The first of the plans that a search begins with."""
 _ENDING = (DEFAULT_BASELINE, TORCHREC)
 """Sharders that end by themselves; stopped earlier they might return another plan."""
 WITHOUT = "no plan to compare with: "
@@ -39,7 +41,7 @@ def check_baseline(name: str) -> None:
     """
     if name == TORCHREC:
         require_torchrec("the baseline `torchrec`")
-    if name != NONE:
+    if name not in {NONE, START}:
         load_sharder(name)
 
 
@@ -55,7 +57,7 @@ def find_baseline(
     Parameters
     ----------
     name
-        A sharder, or ``none``.
+        A sharder, ``start`` or ``none``.
     problem, search, attempts
         What was planned, how, and what was found: plans of the same sharder are not made twice.
     time_left
@@ -64,6 +66,11 @@ def find_baseline(
     """
     if name == NONE:
         return None
+    if name == START:
+        known = next(iter(problem.known_times()), None)
+        if known is None:
+            return f"{WITHOUT}the one to begin with is not valid, or does not fit"
+        return Baseline(sharder=START, step_time=known[0], plan=known[1])
     found = next((attempt for attempt in attempts if attempt.sharder == name), None)
     if found is None:
         needed = _TABLE_TIME * len(problem.workload.tables)

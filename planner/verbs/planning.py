@@ -108,16 +108,25 @@ def advised(error: PlannerError, problem: ShardingProblem, search: Search) -> Pl
 
 
 def plan_from(
-    start: ShardingPlan, workload: Workload, topology: Topology, search: Search
+    start: ShardingPlan,
+    workload: Workload,
+    topology: Topology,
+    search: Search,
+    *,
+    sharder: str = AUTO,
+    baseline: str = NONE,
+    hardware_name: str | None = None,
 ) -> Planned:
     """Return a plan searched for from another one, which may be of another workload or machine.
 
-    If that one is valid and fits, the search starts there, and it is a candidate.
+    If that one is valid and fits, the search starts there, it is a candidate, and the report may
+    compare with it (``baseline``: ``start``).
     """
     known = (start,) if is_usable(workload, topology, start) else ()
     problem = ShardingProblem.of(workload, topology, known)
-    task = PlanningTask(problem=problem, hardware_name=topology.hardware.name)
-    return task.searched(AUTO, NONE, _begun(search, {}))
+    name = topology.hardware.name if hardware_name is None else hardware_name
+    task = PlanningTask(problem=problem, hardware_name=name)
+    return task.searched(sharder, baseline, _begun(search, {}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
