@@ -26,6 +26,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "estimate embedding": ("--rows", "1", "--dim", "4", "--batch", "1"),
     "inspect": ("ids.npz",),
     "torchrec export": ("plan.json",),
+    "torchrec read-stats": ("job.log",),
     "torchrec import": ("plan.pt", "--workload", "tables.yaml", "--gpus", "2"),
     "trace-model": ("model:make",),
     "profiles": ("show", "h100-sxm"),

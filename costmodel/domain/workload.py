@@ -384,6 +384,8 @@ _MOST_READ = {
     "read_parameters": limits.MOST_PARAMETERS,
     "most_products": limits.MOST_PRODUCTS,
 }
+UNREAD_DENSE = DenseModel(num_dense_features=1, bottom_mlp=(), top_mlp=(1,))
+"""Stands for a dense part that nothing is known of: one layer of one output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

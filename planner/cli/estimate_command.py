@@ -14,13 +14,13 @@ from planner.cli.shared_options import (
     nodes_option,
     output_options,
 )
+from planner.cli.values import WEIGHTS
 from planner.show.output import Output
 
 if TYPE_CHECKING:
     from costmodel.domain.hardware import Estimate, HardwareProfile
 
 _COLLECTIVES = ("all_to_all", "all_reduce", "reduce_scatter", "all_gather")
-_WEIGHTS = ["fp32", "fp16", "bf16", "fp8", "int8"]
 _OPTIMIZERS = click.Choice(["sgd", "rowwise_adagrad", "adagrad", "adam", "partial_rowwise_adam"])
 
 
@@ -70,7 +70,7 @@ for _name in _COLLECTIVES:
 @click.option("--m", type=COUNT, required=True, help="Rows of the result.")
 @click.option("--n", type=COUNT, required=True, help="Columns of the result.")
 @click.option("--k", type=COUNT, required=True, help="Length of the sums.")
-@click.option("--dtype", type=click.Choice(["tf32", *_WEIGHTS]), default="fp32", show_default=True)
+@click.option("--dtype", type=click.Choice(["tf32", *WEIGHTS]), default="fp32", show_default=True)
 @hardware_option
 @output_options
 def gemm(*, m: int, n: int, k: int, dtype: str, hardware: str | None, output: Output) -> None:
@@ -93,7 +93,7 @@ def gemm(*, m: int, n: int, k: int, dtype: str, hardware: str | None, output: Ou
 @click.option("--tables", type=click.IntRange(1, MOST_TABLES), default=1, show_default=True)
 @click.option("--pooling-factor", type=float, default=1.0, show_default=True)
 @click.option("--batch", type=COUNT, required=True, help="Samples that the kernel looks up.")
-@click.option("--dtype", type=click.Choice(_WEIGHTS), default="fp32", show_default=True)
+@click.option("--dtype", type=click.Choice(WEIGHTS), default="fp32", show_default=True)
 @click.option("--optimizer", type=_OPTIMIZERS, default="rowwise_adagrad", show_default=True)
 @click.option("--zipf", type=float, default=1.05, show_default=True, help="Exponent; 0 is uniform.")
 @hardware_option

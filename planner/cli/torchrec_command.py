@@ -1,6 +1,7 @@
-"""``planner torchrec export`` and ``planner torchrec import``."""
+"""``planner torchrec``: ``export``, ``import`` and ``read-stats``."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from planner.cli.shared_options import (
     profile_and_nodes,
     told_of_model,
 )
-from planner.cli.values import FILE, WRITTEN
+from planner.cli.values import FILE, WEIGHTS, WRITTEN
 from planner.show.output import Output
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from costmodel.domain.workload import Workload
 
 STREAM = "-"
+_DATA_TYPE = click.Choice(WEIGHTS)
 
 
 @click.group("torchrec", context_settings={"help_option_names": ["-h", "--help"]})
@@ -135,6 +137,66 @@ def import_command(file: str, *, target: str | None, output: Output, **job: Any)
     made = shlex.quote(target)
     output.remark(
         f"\nWrote {target}\nNext: planner explain {made}        planner compare {made} OTHER"
+    )
+
+
+@command.command("read-stats", short_help="Read the plan in a job's log.")
+@click.argument("log", metavar="LOG", type=FILE)
+@click.option(
+    "-o", "--output", "target", metavar="PLAN", type=WRITTEN, help="LOG with `.json` unless given."
+)
+@hardware_option
+@nodes_option
+@click.option("--data-type", type=_DATA_TYPE, help="Of weights, unless sizes tell.")
+@click.option("--output-type", type=_DATA_TYPE, help="Of looked-up embeddings [default: the same].")
+@output_options
+def read_stats_command(
+    log: str,
+    *,
+    target: str | None,
+    hardware: str | None,
+    nodes: int | None,
+    output: Output,
+    **types: str | None,
+) -> None:
+    """Make a plan file of the planner statistics that TorchRec printed into a LOG (- is stdin).
+
+    The printout has tables, ranks and memory; what it does not say is named. A log may be gzipped,
+    have prefixes, and wrap lines; of several printouts the last is read. Needs no torchrec.
+    """
+    from costmodel.domain.workload import DataType
+    from planner.environment.settings import DEFAULT, resolve
+    from planner.files.disk import check_writable
+    from planner.files.profiles import load_profile
+    from planner.torchrec.printed_plan import printed_plan
+    from planner.torchrec.printed_statistics import read_statistics
+    from planner.verbs.loading import judge
+    from planner.views.report_data import report_data
+    from planner.views.report_text import report_text
+
+    target = target or _beside(log, ".json")
+    check_writable(target)
+    settings = resolve({"hardware": hardware})
+    stats = read_statistics(log)
+    profile = load_profile(settings.hardware)
+    if nodes is not None:
+        profile_and_nodes(settings, stats.world_size, nodes)
+    given = {name: DataType(each) for name, each in types.items() if each is not None}
+    file, unsaid = printed_plan(stats, profile, settings.hardware, nodes=nodes, **given)
+    planned = judge(file)
+    assumed = settings.origins["hardware"] == DEFAULT
+    notes = (*unsaid, *planned.report.notes)
+    planned = replace(
+        planned, report=replace(planned.report, notes=notes, hardware_assumed=assumed)
+    )
+    planned.save(target)
+    if output.json and target != STREAM:
+        output.data(report_data(planned.report))
+    elif target != STREAM:
+        output.lines(lambda width: report_text(planned.report, width))
+    made = shlex.quote(target)
+    output.remark(
+        f"\nWrote {target}\nNext: planner explain {made}        planner plan --from {made}"
     )
 
 

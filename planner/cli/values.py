@@ -161,3 +161,5 @@ FOLDER = Completed("folder", files=True)
 HARDWARE = Completed("profile", _profiles, files=True)
 SHARDER = Completed("sharder", _sharders)
 BASELINE = Completed("sharder", _baselines)
+WEIGHTS = ["fp32", "fp16", "bf16", "fp8", "int8"]
+"""Types that elements in memory can have."""

@@ -38,7 +38,18 @@ def read_text(path: str | Path) -> str:
         There is no such file, it cannot be read, or it is not text.
 
     """
-    data = read_bytes(path, most=MOST_TEXT)
+    return decoded(read_bytes(path, most=MOST_TEXT), path)
+
+
+def decoded(data: bytes, path: str | Path) -> str:
+    """Return the text of a file's bytes.
+
+    Raises
+    ------
+    InputError
+        They are not text.
+
+    """
     if b"\0" in data[:4096]:
         raise file_error(path, "this is a binary file, not text")
     try:

@@ -13,7 +13,14 @@ from torchrec.distributed.planner.types import PlannerError
 from torchrec.modules.embedding_modules import EmbeddingCollection
 
 from costmodel.domain.plan import ComputeKernel, ShardingType
-from costmodel.domain.workload import DataType, DenseModel, EmbeddingTable, Optimizer, Pooling
+from costmodel.domain.workload import (
+    UNREAD_DENSE,
+    DataType,
+    DenseModel,
+    EmbeddingTable,
+    Optimizer,
+    Pooling,
+)
 from planner.torchrec.communication import (
     fused_params,
     output_type,
@@ -165,9 +172,7 @@ def _assembled(found: Sequence[FoundTable], reading: ModelReading) -> ModelTable
         ),
         locations=locations,
         optimizer=mode(map(_table_optimizer, ours)) if ours else Optimizer.SGD,
-        dense=reading.training.applied(
-            DenseModel(num_dense_features=1, bottom_mlp=(), top_mlp=(1,)), ()
-        ),
+        dense=reading.training.applied(UNREAD_DENSE, ()),
         output_type=output_type(ours),
         comms_forward=forward,
         comms_backward=backward,

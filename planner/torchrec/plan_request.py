@@ -23,8 +23,8 @@ from planner.torchrec.topology import (
     check_weights,
     device_bytes,
     to_topology,
-    with_usable,
 )
+from planner.verbs.topologies import with_usable
 
 
 def prefetching_pipeline(pipeline: Pipeline, constraints: Mapping[str, Any]) -> Pipeline:

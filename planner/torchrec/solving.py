@@ -38,10 +38,11 @@ from planner.torchrec.replication import (
     planned_with_care,
     without_replicas,
 )
-from planner.torchrec.topology import Reservation, on_ranks, with_less, with_usable
+from planner.torchrec.topology import Reservation, on_ranks, with_less
 from planner.verbs.changes import Case, Refit
 from planner.verbs.loading import is_usable
 from planner.verbs.remedies import with_searched
+from planner.verbs.topologies import with_usable
 from sharders.problem.sharding_problem import ShardingProblem
 
 _IN_HBM = (ComputeKernel.FUSED, ComputeKernel.DENSE)

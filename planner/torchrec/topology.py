@@ -17,13 +17,13 @@ from torchrec.distributed.utils import get_device_type
 
 from costmodel.base.units import Bytes, size_text, size_texts
 from costmodel.domain.hardware import Device, HardwareProfile, Topology
-from costmodel.domain.workload import Workload
-from costmodel.memory.storage import RESERVE_SHARE, fixed_bytes
+from costmodel.memory.storage import RESERVE_SHARE
 from planner.environment.settings import DEFAULT_HARDWARE
 from planner.files.profiles import load_profile
 from planner.torchrec.error_types import refusing
 from planner.torchrec.modules import FoundTable
 from planner.verbs.changes import on_gpus
+from planner.verbs.topologies import memory_differences
 
 CPU_PROFILE = "cpu-gloo"
 PROFILES = {
@@ -137,7 +137,7 @@ def to_topology(topology: TorchRecTopology, profile: HardwareProfile) -> Topolog
             ),
             world_size=topology.world_size,
             local_world_size=local,
-            withheld_bytes=_differences(own),
+            withheld_bytes=memory_differences(own),
         )
 
 
@@ -145,25 +145,6 @@ def node_size(topology: TorchRecTopology) -> int:
     """Return the number of ranks of an NVLink domain."""
     size = getattr(topology, "intra_group_size", topology.local_world_size)
     return min(int(size), int(topology.world_size))
-
-
-def _differences(own: Sequence[Bytes]) -> tuple[Bytes, ...]:
-    """Return the bytes that each rank has less than the one with most; empty: all have the same."""
-    most = max(own)
-    return () if min(own) == most else tuple(most - each for each in own)
-
-
-def with_usable(topology: Topology, workload: Workload, usable: Sequence[Bytes]) -> Topology:
-    """Return the topology with the memory that leaves ``usable`` bytes for tables on each rank.
-
-    A storage reservation has already subtracted dense model, inputs and a margin; our models would
-    do so again (``costmodel.memory.rank_memory.rank_rooms``, of which this is the inverse).
-    """
-    capacity = (max(usable) + sum(fixed_bytes(workload, topology))) / (1 - RESERVE_SHARE)
-    hardware = topology.hardware
-    gpu = replace(hardware.gpu, memory_bytes=capacity)
-    withheld = tuple(each / (1 - RESERVE_SHARE) for each in _differences(usable))
-    return replace(topology, hardware=replace(hardware, gpu=gpu), withheld_bytes=withheld)
 
 
 def with_less(

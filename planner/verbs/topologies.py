@@ -1,10 +1,15 @@
 """Topologies of a number of GPUs and nodes of a hardware profile."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from operator import index
 
 from costmodel.base.errors import InputError, Problem
 from costmodel.base.limits import MOST_RANKS
+from costmodel.base.units import Bytes
 from costmodel.domain.hardware import HardwareProfile, Topology
+from costmodel.domain.workload import Workload
+from costmodel.memory.storage import RESERVE_SHARE, fixed_bytes
 from planner.show.format import count
 
 
@@ -52,3 +57,22 @@ def make_topology(hardware: HardwareProfile, gpus: int, nodes: int | None = None
     except ValueError as error:
         raise InputError("gpus", (Problem(message=str(error)),)) from None
     return Topology(hardware=hardware, world_size=gpus, local_world_size=gpus // num_nodes)
+
+
+def memory_differences(own: Sequence[Bytes]) -> tuple[Bytes, ...]:
+    """Return the bytes that each rank has less than the one with most; empty: all have the same."""
+    most = max(own)
+    return () if min(own) == most else tuple(most - each for each in own)
+
+
+def with_usable(topology: Topology, workload: Workload, usable: Sequence[Bytes]) -> Topology:
+    """Return the topology with the memory that leaves ``usable`` bytes for tables on each rank.
+
+    A storage reservation has already subtracted dense model, inputs and a margin; our models would
+    do so again (``costmodel.memory.rank_memory.rank_rooms``, of which this is the inverse).
+    """
+    capacity = (max(usable) + sum(fixed_bytes(workload, topology))) / (1 - RESERVE_SHARE)
+    hardware = topology.hardware
+    gpu = replace(hardware.gpu, memory_bytes=capacity)
+    withheld = tuple(each / (1 - RESERVE_SHARE) for each in memory_differences(usable))
+    return replace(topology, hardware=replace(hardware, gpu=gpu), withheld_bytes=withheld)

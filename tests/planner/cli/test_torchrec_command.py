@@ -1,9 +1,11 @@
+import io
 import json
 from pathlib import Path
 
 import pytest
 from command_runs import Command
 from needed import needs_torchrec
+from printouts import printout
 
 pytestmark = pytest.mark.slow
 
@@ -111,3 +113,58 @@ def test_without_torchrec_it_says_what_to_install(
     done = run("torchrec", *arguments)
     assert done.code == 5
     assert "pip install '.[torchrec]'" in done.err
+
+
+PRINTED = printout(
+    {"FQN": "sparse.a", "Ranks": "0", "Num Indices": "40.0"},
+    {"FQN": "sparse.b", "Ranks": "0", "Num Indices": "50.0"},
+    {"FQN": "sparse.c", "Ranks": "1"},
+    world_size=2,
+)
+
+
+def test_a_log_makes_a_plan_that_other_commands_go_on_from(run: Command, directory: Path) -> None:
+    (directory / "job.log").write_text("\n".join(f"[rank0]: {line}" for line in PRINTED))
+    done = run("torchrec", "read-stats", "job.log", "--hardware", "a100-sxm-80gb")
+    assert done.code == 0
+    assert "warning: 64.0 GiB of a rank are printed to be left for tables" in done.out
+    assert "Next: planner explain job.json        planner plan --from job.json" in done.err
+    again = run("plan", "--from", "job.json", "-o", "better.json", "--max-plans", "300")
+    assert again.code == 0
+    assert "start; this plan is" in again.out
+    said = ("world_size", "hardware", "memory", "torchrec", "workload")
+    was, made = (json.loads((directory / f).read_text()) for f in ("job.json", "better.json"))
+    assert made["step_time_s"] < was["step_time_s"]
+    assert [was[key] for key in said] == [made[key] for key in said]
+    for command in (("simulate", "job.json"), ("compare", "job.json", "better.json")):
+        assert run(*command).code == 0
+
+
+def test_a_log_may_come_from_a_pipe(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = io.BytesIO("\n".join(PRINTED).encode())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(log))
+    told = ("--data-type", "bf16", "--output-type", "fp32", "--nodes", "2", "--json")
+    done = run("torchrec", "read-stats", "-", "-o", "job.json", *told)
+    assert any("1 rank a node" in note for note in done.data["notes"])
+    assert not any("widest" in note for note in done.data["notes"])
+
+
+def test_a_log_that_is_cut_is_refused_at_its_line(run: Command, directory: Path) -> None:
+    cut = [line[:200] if "sparse.b" in line else line for line in PRINTED]
+    (directory / "job.log").write_text("\n".join(cut))
+    done = run("torchrec", "read-stats", "job.log")
+    assert done.code == 3
+    assert "the row is cut off: it ends before `" in done.err
+    line = next(n for n, each in enumerate(cut, start=1) if "sparse.b" in each)
+    assert f"--> job.log:{line}:1" in done.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--gpus", "2"), ("--nodes", "1"), ("--hardware", "h100-sxm"), ("tables.yaml",)]
+)
+def test_a_plan_to_begin_with_has_its_own_workload_and_machine(
+    run: Command, arguments: tuple[str, ...]
+) -> None:
+    done = run("plan", "--from", "plan.json", *arguments)
+    assert done.code == 2
+    assert "--from" in done.err
