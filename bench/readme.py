@@ -219,7 +219,25 @@ def choice() -> str:
     return "\n".join(lines)
 
 
+def printed_plan() -> str:
+    """Return the table of searches that begin with a printed production plan."""
+    found = result("printed_plan")
+    before = found["printed"]["step_time"]
+    lines = [
+        "| limit | ended after | plans | printed plan | ours | faster | bound |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row['limit']:g} s | {row['wall']:.1f} s | {row['plans']:,} | {before / MS:.0f} ms "
+        f"| {row['step_time'] / MS:.0f} ms | {before / row['step_time']:.2f}× "
+        f"| {row['bound'] / MS:.0f} ms |"
+        for row in found["searches"]
+    ]
+    return "\n".join(lines)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
+    "printed_plan": printed_plan,
     "choice": choice,
     "published_steps": published_steps,
     "replay": replay,

@@ -96,7 +96,7 @@ def _batch_sizes(text: str) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PrintedColumn:
     """A column of the table of parameters."""
 
     field: str
@@ -106,23 +106,23 @@ class Column:
     needed: bool = False
 
 
-COLUMNS: Mapping[str, Column] = {
-    "FQN": Column("fqn", _text, needed=True),
-    "Sharding": Column("sharding_type", _one_of(_TYPES), needed=True),
-    "Compute Kernel": Column("compute_kernel", _text, needed=True),
-    "Storage": Column("storage", _storage),
-    "Cache Load Factor": Column("cache_load_factor", _share),
-    "Pooling Factor": Column("pooling_factor", number, needed=True),
-    "Num Poolings": Column("num_poolings", number),
-    "Num Indices": Column("num_indices", number),
-    "Output": Column("pooled", _one_of({"pooled": True, "sequence": False}), needed=True),
-    "Weighted": Column("weighted", _one_of({"weighted": True, "unweighted": False})),
-    "Sharder": Column("sharder", _text),
-    "Features": Column("num_features", whole_number),
-    "Emb Dim": Column("widths", _widths, needed=True),
-    "Hash Size": Column("num_embeddings", whole_number, needed=True),
-    "Ranks": Column("ranks", _ranks, needed=True),
-    "Batch Sizes": Column("batch_sizes", _batch_sizes),
+COLUMNS: Mapping[str, PrintedColumn] = {
+    "FQN": PrintedColumn("fqn", _text, needed=True),
+    "Sharding": PrintedColumn("sharding_type", _one_of(_TYPES), needed=True),
+    "Compute Kernel": PrintedColumn("compute_kernel", _text, needed=True),
+    "Storage": PrintedColumn("storage", _storage),
+    "Cache Load Factor": PrintedColumn("cache_load_factor", _share),
+    "Pooling Factor": PrintedColumn("pooling_factor", number, needed=True),
+    "Num Poolings": PrintedColumn("num_poolings", number),
+    "Num Indices": PrintedColumn("num_indices", number),
+    "Output": PrintedColumn("pooled", _one_of({"pooled": True, "sequence": False}), needed=True),
+    "Weighted": PrintedColumn("weighted", _one_of({"weighted": True, "unweighted": False})),
+    "Sharder": PrintedColumn("sharder", _text),
+    "Features": PrintedColumn("num_features", whole_number),
+    "Emb Dim": PrintedColumn("widths", _widths, needed=True),
+    "Hash Size": PrintedColumn("num_embeddings", whole_number, needed=True),
+    "Ranks": PrintedColumn("ranks", _ranks, needed=True),
+    "Batch Sizes": PrintedColumn("batch_sizes", _batch_sizes),
 }
 """By heading, without ``Sum`` before it and what is in brackets."""
 

@@ -25,7 +25,7 @@ _CELL = re.compile(r"\S+(?: {1,2}\S+)*")
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class PrintedCell:
     """A cell of a table of the printout; all tables are set flush right."""
 
     text: str
@@ -44,9 +44,9 @@ class Row:
     """Whether the row's end is there."""
 
     @property
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[PrintedCell]:
         """The row as cells of a table."""
-        return [Cell(match.group(), match.end()) for match in _CELL.finditer(self.text)]
+        return [PrintedCell(match.group(), match.end()) for match in _CELL.finditer(self.text)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

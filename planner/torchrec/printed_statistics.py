@@ -54,7 +54,7 @@ class PrintedTable:
     sharder: str | None = None
     num_features: int = 1
     batch_sizes: tuple[int, ...] = ()
-    """Of each feature, if not the job's."""
+    """Samples of each feature's batch, if not the job's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
