@@ -49,9 +49,8 @@ def searched(file: PlanFile, limit: float) -> dict[str, Any]:
 def _outcome(made: Planned) -> dict[str, Any]:
     report = made.report
     base, search, sure = report.baseline, report.search, report.confidence
-    assert base is not None
-    assert search is not None
-    assert sure is not None
+    if base is None or search is None or sure is None:
+        raise RuntimeError(f"nothing to compare with: {report.notes}")
     return {
         "step_time": report.step_time,
         "expected": sure.expected,
