@@ -1,5 +1,6 @@
 """Makes the page of TorchRec's settings from the table that the planner warns by."""
 
+from planner.torchrec.request_treatments import REQUEST_SETTINGS
 from planner.torchrec.setting_treatments import SETTINGS, Treatment
 
 _HEAD = """# TorchRec's settings
@@ -23,16 +24,19 @@ _TITLES = {
     "storage_reservation": "Storage reservations",
     "module": "Modules",
     "compute_kernel": "Compute kernels",
+    "ShardingPlanRequest": "ShardingPlanRequest and DryRunRequest",
+    "PlannerConfig": "PlannerConfig",
+    "SkuOverride": "SkuOverride, of a dry run",
 }
 _ORDER = list(Treatment)
 
 
 def page() -> str:
     """Return the page."""
-    texts = [_HEAD]
+    texts, settings = [_HEAD], {**SETTINGS, **REQUEST_SETTINGS}
     for owner, title in _TITLES.items():
         lines = [f"## {title}", "", "| setting | is | |", "|---|---|---|"]
-        own = sorted(SETTINGS[owner].items(), key=lambda pair: _ORDER.index(pair[1].treatment))
+        own = sorted(settings[owner].items(), key=lambda pair: _ORDER.index(pair[1].treatment))
         lines += [f"| `{name}` | {each.treatment} | {each.text} |" for name, each in own]
         texts.append("\n".join(lines))
     return "\n".join(texts) + "\n"

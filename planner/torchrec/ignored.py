@@ -40,6 +40,7 @@ def settings_warning(
     tables: Sequence[FoundTable],
     reading: ModelReading,
     unheeded: Sequence[Said],
+    beside: Sequence[Said] = (),
 ) -> str:
     """Return one message of all that changes nothing, is planned roughly, or is left out.
 
@@ -53,10 +54,13 @@ def settings_warning(
         How the tables are read.
     unheeded
         What an enumerator lists and the plan does not follow.
+    beside
+        What else is set and changes nothing.
 
     """
     found = on_device(tables, reading)
     ignored = [
+        *beside,
         *ignored_settings(topology, arguments, found),
         *unmatched(reading, tables),
         *unknown_features(reading.batches, tables),

@@ -180,6 +180,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             "partitioner": partitioner,
             "performance_model": performance_model,
         }
+        self._beside: tuple[Said, ...] = ()
         self.plan_loader = plan_loader
         self._search = Search(seed=seed, time_limit=timeout_seconds or Search().time_limit)
         if isinstance(sample_batches, Iterator):
@@ -373,7 +374,10 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         reading = request.reading(self._batches)
         read = None if model is None else model.dense_reading
         dense, known = dense_messages(read, request.training, request.dense)
-        said = [settings_warning(self._topology, self._unheeded, tables, reading, unheeded), dense]
+        ignored = settings_warning(
+            self._topology, self._unheeded, tables, reading, unheeded, self._beside
+        )
+        said = [ignored, dense]
         if any(said):
             _LOGGER.warning("%s", "\n".join(filter(None, said)))
         if known:

@@ -255,23 +255,27 @@ def unheeded(
     values: Mapping[str, object],
     defaults: Mapping[str, object],
     unknown: Mapping[str, Setting] | None = None,
+    settings: Mapping[str, Mapping[str, Setting]] = SETTINGS,
 ) -> Iterator[tuple[str, str]]:
     """Yield (``owner.name``, reason) for each value that is set and changes nothing.
 
-    ``unknown`` explains names that are not in ``SETTINGS``.
+    ``unknown`` explains names that are not in ``settings``.
     """
     for name, value in values.items():
-        setting = SETTINGS[owner].get(name) or (unknown or {}).get(name, _UNKNOWN)
+        setting = settings[owner].get(name) or (unknown or {}).get(name, _UNKNOWN)
         if setting.treatment is Treatment.WARNED and not _same(value, defaults.get(name)):
             yield f"{owner}.{name}", setting.text
 
 
-def unheeded_fields(owner: str, record: object) -> Iterator[tuple[str, str]]:
+def unheeded_fields(
+    owner: str, record: object, settings: Mapping[str, Mapping[str, Setting]] = SETTINGS
+) -> Iterator[tuple[str, str]]:
     """Yield (``owner.field``, reason) for a dataclass's fields that are set and change nothing."""
     if record is None or not is_dataclass(record):
         return
     values = {field.name: getattr(record, field.name) for field in fields(record)}
-    yield from unheeded(owner, values, field_defaults(type(record)), _added_fields(type(record)))
+    kind = type(record)
+    yield from unheeded(owner, values, field_defaults(kind), _added_fields(kind), settings)
 
 
 def _added_fields(kind: type) -> dict[str, Setting]:
