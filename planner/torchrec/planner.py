@@ -318,7 +318,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
                 num_proposals=1,
                 num_plans=1,
                 run_time=perf_counter() - started,
-                best_plan=chosen(),
+                best_plan=self._estimated(chosen(), solution),
                 constraints=self._by_name,
                 enumerator=self._enumerator,
                 sharders=list(sharders),
@@ -327,6 +327,13 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         if self._debug and solution is not None:
             _LOGGER.info("%s", solution.summary)
         return PlanOutcome(plan=plan, solution=solution)
+
+    def _estimated(
+        self, options: list[ShardingOption], solution: Solution | None
+    ) -> list[ShardingOption]:
+        """Return a plan's options with the estimates that statistics print: TorchRec's."""
+        del solution
+        return options
 
     def collective_plan(
         self,

@@ -44,6 +44,7 @@ from planner.torchrec.error_types import INPUT_VALIDATION
 from planner.torchrec.planner import IterationTimePlanner
 from planner.torchrec.predicted_options import predicted_options
 from planner.torchrec.request_treatments import unheeded_request
+from planner.torchrec.solving import Solution
 from planner.torchrec.topology import make_topology, resolve_profile
 
 Hardware = HardwareProfile | str | Path
@@ -69,10 +70,15 @@ class ProvidedPlanner(IterationTimePlanner):
 
     def get_selected_options(self) -> list[ShardingOption]:
         """Return the last plan as TorchRec's options, with the predicted memory and time."""
-        options = super().get_selected_options()
-        if self.solution is None or not options:
+        return self._estimated(super().get_selected_options(), self.solution)
+
+    def _estimated(
+        self, options: list[ShardingOption], solution: Solution | None
+    ) -> list[ShardingOption]:
+        """Return a plan's options with the predicted memory and time."""
+        if solution is None or not options:
             return options
-        return predicted_options(options, self.solution)
+        return predicted_options(options, solution)
 
     def get_search_space(self) -> list[ShardingOption] | None:
         """Return what the enumerator lists for the last model; None: nothing was planned."""
