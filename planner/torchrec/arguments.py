@@ -4,15 +4,18 @@ One table lists the tests of arguments, another those of a constraint's fields. 
 checks ranges of numbers.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from numbers import Integral, Real
 from pathlib import Path
 from reprlib import repr as short_repr
 from typing import Any, TypeAlias, TypeVar
 
+from torch import nn
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, Topology
 from torchrec.distributed.types import ShardingPlan
 
+from costmodel.base.limits import MOST_BYTES, MOST_RANKS
 from costmodel.domain.hardware import HardwareProfile
 from costmodel.domain.workload import DenseModel, Pipeline
 from planner.torchrec.error_types import INPUT_VALIDATION
@@ -56,7 +59,7 @@ _ARGUMENTS: _Wanted = {
     "constraints": (_type_test(Mapping), "a dict of ParameterConstraints by table"),
     "callbacks": (_list_test(callable), "a list of functions"),
     "timeout_seconds": (
-        lambda given: _type_test(Real)(given) and given >= 0,
+        lambda given: _type_test(Real)(given) and 0 <= given < inf,
         "a number of seconds, 0 or more",
     ),
     "plan_loader": (_method_test("load", "plan_context_hash"), "a PlanLoader that was made"),
@@ -100,6 +103,8 @@ def check_arguments(given: Mapping[str, Any]) -> None:
 
     """
     wrong = list(_type_errors(given, _ARGUMENTS, "{}"))
+    if isinstance(given.get("topology"), Topology):
+        wrong += _topology_errors(given["topology"])
     constraints = given.get("constraints")
     for table, each in constraints.items() if isinstance(constraints, Mapping) else ():
         if each is None:
@@ -125,6 +130,39 @@ def _type_errors(given: Mapping[str, Any], wanted: _Wanted, called: str) -> Iter
         if value is not None and not test(value):
             got = f"the class {value.__name__}" if isinstance(value, type) else short_repr(value)
             yield f"{called.format(name)} must be {text}, got {got}"
+
+
+def check_model(module: object, sharders: Sequence[object]) -> None:
+    """Raise PlannerError, naming all that is wrong, unless there are a model and sharders."""
+    wrong = []
+    if not isinstance(module, nn.Module):
+        wrong.append(f"the model must be a torch.nn.Module, got {short_repr(module)}")
+    wrong += [
+        f"sharders must be ModuleSharders that were made, got {short_repr(each)}"
+        for each in sharders
+        if isinstance(each, type) or not hasattr(each, "module_type")
+    ]
+    if wrong:
+        raise PlannerError("\n".join(wrong), INPUT_VALIDATION)
+
+
+def _topology_errors(topology: Topology) -> Iterator[str]:
+    """Yield what is wrong with a topology's numbers."""
+    ranks = topology.world_size
+    if not (_type_test(Integral)(ranks) and 1 <= ranks <= MOST_RANKS):
+        got = short_repr(ranks)
+        yield f"world_size of the topology must be from 1 to {MOST_RANKS:,}, got {got}"
+        return
+    for name in ("hbm", "ddr"):
+        sizes: dict[Any, int] = {}
+        for rank, device in enumerate(topology.devices):
+            sizes.setdefault(getattr(device.storage, name), rank)
+        for size, rank in sizes.items():
+            if not (_type_test(Real)(size) and 0 <= size <= MOST_BYTES):
+                yield (
+                    f"{name}_cap of the topology must be bytes from 0 to {MOST_BYTES:g}, got "
+                    f"{short_repr(size)} on rank {rank}"
+                )
 
 
 def named(argument: str, given: object, names: Mapping[str, Value]) -> Value:

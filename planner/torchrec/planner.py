@@ -35,7 +35,7 @@ from costmodel.memory.storage import RESERVE_SHARE
 from planner.planned.notes import untrained
 from planner.search.plugins import AUTO
 from planner.search.search import Search
-from planner.torchrec.arguments import check_arguments, to_pipeline
+from planner.torchrec.arguments import check_arguments, check_model, to_pipeline
 from planner.torchrec.collective import Question, plan_together, shared_question
 from planner.torchrec.dense_reading import dense_messages
 from planner.torchrec.dense_training import DenseTraining, OptimizerGiven, PrecisionGiven
@@ -258,6 +258,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
     def _solve(self, module: nn.Module, sharders: list[Any]) -> PlanOutcome:
         """Plan the model's tables around those that are given, and report the whole plan."""
         started = perf_counter()
+        check_model(module, sharders)
         self._last = module, sharders
         asked, unheeded = self._request, list[Said]()
         if not self._enumerates:

@@ -7,7 +7,7 @@ from torchrec.distributed.planner.types import PlannerError as TorchRecError
 from torchrec.distributed.planner.types import PlannerErrorType
 from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
-from costmodel.base.errors import InfeasibleError, PlannerError
+from costmodel.base.errors import InfeasibleError, PlannerError, UnknownNameError
 from costmodel.base.units import MS, Seconds, size_text
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingPlan
@@ -301,6 +301,8 @@ def find_plan(
             kind = PlannerErrorType.STRICT_CONSTRAINTS
         searched = with_searched(_with_reserve(error, topology, reserve), case, search)
         raise TorchRecError(_with_remedies(searched), kind) from error
+    except UnknownNameError as error:  # of a sharder
+        raise TorchRecError(with_hints(error), INPUT_VALIDATION) from error
     except PlannerError as error:
         raise TorchRecError(with_hints(error), PlannerErrorType.STRICT_CONSTRAINTS) from error
 

@@ -20,7 +20,7 @@ from costmodel.domain.hardware import Device, HardwareProfile, Topology
 from costmodel.memory.storage import RESERVE_SHARE
 from planner.environment.settings import DEFAULT_HARDWARE
 from planner.files.profiles import load_profile
-from planner.torchrec.error_types import refusing
+from planner.torchrec.error_types import INPUT_VALIDATION, refusing
 from planner.torchrec.modules import FoundTable
 from planner.verbs.changes import on_gpus
 from planner.verbs.topologies import memory_differences
@@ -55,9 +55,17 @@ def current_topology() -> TorchRecTopology:
     The hosts of one NVLink domain are given by the job's environment (``pod_size``, in versions
     that have it).
     """
+    try:
+        world_size = dist.get_world_size()
+    except (RuntimeError, ValueError) as error:
+        raise PlannerError(
+            "no topology is given, and there is no process group to make one of: give `topology`, "
+            "or call torch.distributed.init_process_group() first",
+            INPUT_VALIDATION,
+        ) from error
     hosts = getattr(comm, "get_topology_domain_multiple", None)
     return make_topology(
-        world_size=dist.get_world_size(),
+        world_size=world_size,
         local_world_size=comm.get_local_size(),
         compute_device=get_device_type(),
         **({} if hosts is None else {"pod_size": hosts()}),

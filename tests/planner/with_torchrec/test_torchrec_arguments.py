@@ -1,5 +1,8 @@
 """What the planner's arguments have to be, and how they may be spelled."""
 
+import math
+from collections.abc import Callable, Sequence
+
 import pytest
 
 pytest.importorskip("torchrec", reason="torchrec is not installed")
@@ -7,17 +10,18 @@ pytest.importorskip("torchrec", reason="torchrec is not installed")
 import torch
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.stats import EmbeddingStats
-from torchrec.distributed.planner.types import ParameterConstraints, PlannerError
+from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, Topology
 from torchrec.distributed.train_pipeline.train_pipelines import (
     TrainPipelineSemiSync,
     TrainPipelineSparseDist,
 )
-from torchrec_cases import GIB, gpus
+from torchrec_cases import GIB, QUIET, SHARDERS, TOLD, bags, gpus, table
 
 from costmodel.domain.workload import DataType, Optimizer, Pipeline
 from planner.torchrec import IterationTimePerfModel, IterationTimePlanner
 from planner.torchrec.arguments import to_pipeline
 from planner.torchrec.dense_training import DenseTraining
+from planner.torchrec.error_types import INPUT_VALIDATION
 
 
 @pytest.mark.parametrize(
@@ -56,6 +60,66 @@ def test_another_type_is_refused(given: dict[str, object], said: str) -> None:
     with pytest.raises(PlannerError) as raised:
         IterationTimePlanner(**{"topology": gpus(), **given})
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("given", [math.nan, math.inf])
+def test_a_search_has_to_end(given: float) -> None:
+    with pytest.raises(PlannerError, match="timeout_seconds must be a number of seconds"):
+        IterationTimePlanner(gpus(), timeout_seconds=given)
+
+
+@pytest.mark.parametrize(
+    ("topology", "said"),
+    [
+        (lambda: gpus(0), "world_size of the topology must be from 1 to 4,096, got 0"),
+        (lambda: gpus(10_000), "world_size of the topology must be from 1 to 4,096, got 10000"),
+        (
+            lambda: gpus(2, math.nan),
+            "hbm_cap of the topology must be bytes from 0 to 1e+21, got nan",
+        ),
+        (lambda: gpus(2, -1), "got -1 on rank 0"),
+        (
+            lambda: Topology(world_size=2, compute_device="cuda", ddr_cap=math.inf, **QUIET),
+            "ddr_cap of the topology must be bytes",
+        ),
+    ],
+)
+def test_a_topology_of_no_machine_is_refused(topology: Callable[[], Topology], said: str) -> None:
+    for made in (IterationTimePlanner, IterationTimePerfModel):
+        with pytest.raises(PlannerError) as raised:
+            made(topology(), hardware="h100-sxm")
+        assert said in str(raised.value)
+        assert raised.value.error_type is INPUT_VALIDATION
+
+
+def test_a_job_without_a_process_group_needs_a_topology() -> None:
+    with pytest.raises(PlannerError, match="no topology is given") as raised:
+        IterationTimePlanner()
+    assert raised.value.error_type is INPUT_VALIDATION
+
+
+@pytest.mark.parametrize(
+    ("model", "sharders", "said"),
+    [
+        (None, SHARDERS, "the model must be a torch.nn.Module, got None"),
+        (bags(table("a")), ["ebc"], "sharders must be ModuleSharders that were made, got 'ebc'"),
+        (bags(table("a")), [type(SHARDERS[0])], "sharders must be ModuleSharders that were made"),
+    ],
+)
+def test_what_is_no_model_or_sharder_is_refused(
+    model: object, sharders: Sequence[object], said: str
+) -> None:
+    with pytest.raises(PlannerError) as raised:
+        IterationTimePlanner(gpus(), hardware="h100-sxm").plan(model, sharders)
+    assert said in str(raised.value)
+    assert raised.value.error_type is INPUT_VALIDATION
+
+
+def test_an_unknown_sharder_is_bad_input() -> None:
+    planner = IterationTimePlanner(gpus(), hardware="h100-sxm", sharder="nope", **TOLD)
+    with pytest.raises(PlannerError, match="unknown sharder `nope`") as raised:
+        planner.plan(bags(table("a")), SHARDERS)
+    assert raised.value.error_type is INPUT_VALIDATION
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
