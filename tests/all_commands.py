@@ -27,6 +27,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "inspect": ("ids.npz",),
     "torchrec export": ("plan.json",),
     "torchrec read-stats": ("job.log",),
+    "torchrec stats": ("plan.json",),
     "torchrec import": ("plan.pt", "--workload", "tables.yaml", "--gpus", "2"),
     "trace-model": ("model:make",),
     "profiles": ("show", "h100-sxm"),

@@ -1,4 +1,4 @@
-"""``planner torchrec``: ``export``, ``import`` and ``read-stats``."""
+"""``planner torchrec``: ``export``, ``import``, ``read-stats`` and ``stats``."""
 
 import shlex
 from dataclasses import replace
@@ -198,6 +198,24 @@ def read_stats_command(
     output.remark(
         f"\nWrote {target}\nNext: planner explain {made}        planner plan --from {made}"
     )
+
+
+@command.command("stats", short_help="Print a plan as TorchRec's planner would.")
+@click.argument("plan", metavar="PLAN", type=FILE)
+@output_options
+def stats_command(plan: str, *, output: Output) -> None:
+    """Print the PLAN of a plan file as TorchRec's planner statistics, with our predictions in them.
+
+    What TorchRec prints and nothing here predicts is left out. Needs no torchrec.
+    """
+    from planner.torchrec.printed_output import printed_lines
+    from planner.verbs.loading import load_plan
+
+    lines = printed_lines(load_plan(plan))
+    if output.json:
+        output.data({"lines": lines})
+    else:
+        click.echo("\n".join(lines))
 
 
 def _job(

@@ -11,21 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from math import prod
 
-import numpy as np
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
 
 from costmodel.base.arrays import Array
-from costmodel.base.units import MS
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.memory.rank_memory import RankMemory, memory_per_rank
-from costmodel.step.graph import Stage
 from costmodel.step.operation_timeline import plan_timeline
-from costmodel.step.timeline import Timeline
+from planner.torchrec.rank_times import rank_times
 from planner.torchrec.solving import Solution
-
-_EXCHANGES = (Stage.ALL_TO_ALL, Stage.REDUCE_SCATTER, Stage.ALL_GATHER)
-_BACKWARD = "gradients"
-"""Last word of the name of exchanges of the backward pass."""
 
 
 def predicted_options(
@@ -45,7 +38,7 @@ def predicted_options(
     ours = [option for option in options if id(option) in tables]
     shares = tuple(_Shares(ours, tables, weight) for weight in (_held, _read, _sent))
     memory = memory_per_rank(solution.workload, solution.topology, solution.plan)
-    times = _rank_times(plan_timeline(solution.workload, solution.topology, solution.plan))
+    times = rank_times(plan_timeline(solution.workload, solution.topology, solution.plan))
     return [
         _predicted(option, shares, memory, times) if id(option) in tables else option
         for option in options
@@ -108,28 +101,6 @@ class _Shares:
 
 def _group(option: ShardingOption) -> tuple[str, str]:
     return option.path, option.sharding_type
-
-
-def _rank_times(timeline: Timeline) -> Mapping[str, Array]:
-    """Return milliseconds of each rank by field of ``Perf``; shape (ranks,) each."""
-    busy = timeline.busy_times
-    none = np.zeros(timeline.graph.world_size)
-
-    def of_stage(*stages: Stage) -> Array:
-        found: Array = sum((t for (_, stage), t in busy.items() if stage in stages), none)
-        return found / MS
-
-    is_exchange: Callable[[Stage], bool] = _EXCHANGES.__contains__
-    groups = [group for group in timeline.graph.groups() if is_exchange(group.first.stage)]
-    back = [group for group in groups if group.first.name.endswith(_BACKWARD)]
-    forth = [group for group in groups if not group.first.name.endswith(_BACKWARD)]
-    return {
-        "fwd_compute": of_stage(Stage.LOOKUP_FORWARD),
-        "fwd_comms": timeline.work_times(forth) / MS,
-        "bwd_compute": of_stage(Stage.LOOKUP_BACKWARD),
-        "bwd_comms": timeline.work_times(back) / MS,
-        "input_dist_comms": of_stage(Stage.INPUT_DIST),
-    }
 
 
 def _predicted(

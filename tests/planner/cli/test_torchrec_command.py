@@ -168,3 +168,13 @@ def test_a_plan_to_begin_with_has_its_own_workload_and_machine(
     done = run("plan", "--from", "plan.json", *arguments)
     assert done.code == 2
     assert "--from" in done.err
+
+
+@pytest.mark.usefixtures("planned")
+def test_a_plan_is_printed_as_torchrecs_planner_prints_one(run: Command, directory: Path) -> None:
+    done = run("torchrec", "stats", "plan.json")
+    assert done.code == 0
+    assert "--- Planner Statistics ---" in done.out
+    assert run("torchrec", "stats", "plan.json", "--json").data["lines"] == done.out.splitlines()
+    (directory / "job.log").write_text(done.out)
+    assert run("torchrec", "read-stats", "job.log", "-o", "back.json").code == 0
