@@ -11,7 +11,6 @@ import click
 from planner.cli.pages import check_page, html_option, write_page
 from planner.cli.shared_options import (
     SHARE,
-    ModelTold,
     model_options,
     output_options,
     plan_limit,
@@ -19,6 +18,7 @@ from planner.cli.shared_options import (
     refuse_given,
     search_options,
     told_of_model,
+    workload_source,
 )
 from planner.cli.values import BASELINE, FILE, SHARDER, WRITTEN
 from planner.environment.interrupts import interruptible
@@ -126,7 +126,7 @@ def command(
     if storage is not None and settings.sharder != OPTUNA:
         raise click.UsageError("--storage goes with --sharder optuna, which keeps its trials there")
     if start is None:
-        source, besides = _source(workload, factory, told)
+        source, besides = workload_source(workload, factory, told)
         if unasked:
             from planner.files.plan_keeping import check_same_workload
 
@@ -220,21 +220,6 @@ def _again(path: str, settings: "Settings") -> "Callable[[Search], Planned]":
         return replace(planned, torchrec=file.torchrec)
 
     return find
-
-
-def _source(
-    path: str | None, factory: str | None, told: ModelTold
-) -> "tuple[str | Workload, Mapping[str, Any] | None]":
-    """Return the workload's path, or the workload of a TorchRec model and its tables' places."""
-    if path is None and factory is None:
-        raise click.MissingParameter(param_hint="'FILE'", param_type="argument")
-    if factory is None:
-        return path or "", None
-    if path is not None:
-        raise click.UsageError("give either FILE or --from-torchrec")
-    from planner.torchrec import read_factory
-
-    return read_factory(factory, **told)
 
 
 def _show(planned: "Planned", target: str | None, output: Output) -> None:

@@ -13,6 +13,9 @@ from planner.environment.settings import parse_count, parse_time
 from planner.show.output import Output
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from costmodel.domain.workload import Workload
     from planner.environment.settings import Settings
 
     _ParamType = click.ParamType[Any]
@@ -241,3 +244,18 @@ def told_of_model(factory: str | None, flags: dict[str, Any], output: Output) ->
         "batches": told["batches"],
         "say": output.remark,
     }
+
+
+def workload_source(
+    path: str | None, factory: str | None, told: ModelTold
+) -> "tuple[str | Workload, Mapping[str, Any] | None]":
+    """Return the workload's path, or the workload of a TorchRec model and its tables' places."""
+    if path is None and factory is None:
+        raise click.MissingParameter(param_hint="'FILE'", param_type="argument")
+    if factory is None:
+        return path or "", None
+    if path is not None:
+        raise click.UsageError("give either FILE or --from-torchrec")
+    from planner.torchrec import read_factory
+
+    return read_factory(factory, **told)

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from planner.cli.pages import check_page, html_option, write_page
-from planner.cli.shared_options import SEED, TIME, Parsed, output_options, plan_limit
+from planner.cli.shared_options import (
+    SEED,
+    TIME,
+    Parsed,
+    model_options,
+    output_options,
+    plan_limit,
+    told_of_model,
+    workload_source,
+)
 from planner.cli.values import (
     FILE,
     FOLDER,
@@ -24,6 +33,7 @@ from planner.environment.settings import parse_count, parse_multiple, resolve
 from planner.show.output import Output
 
 if TYPE_CHECKING:
+    from costmodel.domain.workload import Workload
     from planner.sweeping.sweep_points import Sweep, SweepPoint
 
 
@@ -56,7 +66,12 @@ def _price(text: str) -> tuple[str, float]:
 
 
 @click.command("sweep")
-@click.argument("workload", metavar="FILE", type=FILE)
+@click.argument("workload", metavar="FILE", type=FILE, required=False)
+@click.option(
+    "--from-torchrec", "factory", metavar="MODULE:FUNCTION",
+    help="Instead of FILE: a function that returns a TorchRec model (meta device will do).",
+)  # fmt: skip
+@model_options
 @click.option(
     "--gpus", type=ListOf(parse_multiple), required=True, metavar="8,16,32",
     help="GPUs in all, on as few nodes as hold them.",
@@ -66,7 +81,7 @@ def _price(text: str) -> tuple[str, float]:
     help="Hardware profiles; `planner profiles` lists them.",
 )  # fmt: skip
 @click.option(
-    "--local-batch", "batches", type=ListOf(parse_multiple), default=(), metavar="2k,4k",
+    "--local-batch", "local_batches", type=ListOf(parse_multiple), default=(), metavar="2k,4k",
     help="Samples per GPU, k is 1,024 [default: as in FILE].",
 )  # fmt: skip
 @click.option(
@@ -115,8 +130,9 @@ def _price(text: str) -> tuple[str, float]:
 @html_option
 @output_options
 def command(
-    workload: str,
+    workload: str | None,
     *,
+    factory: str | None,
     target: float | None,
     choose: str,
     directory: str | None,
@@ -136,7 +152,8 @@ def command(
     check_page(html, output, csv=csv_file)
     if directory is not None:
         make_folder(directory)
-    interrupted, found = _swept(workload, directory, flags, output)
+    source, _ = workload_source(workload, factory, told_of_model(factory, flags, output))
+    interrupted, found = _swept(source, directory, flags, output)
     if csv_file is not None:
         write_text(csv_file, found.to_csv())
     safe = choose == "safe"
@@ -150,7 +167,7 @@ def command(
 
 
 def _swept(
-    workload: str, directory: str | None, flags: dict[str, Any], output: Output
+    workload: "str | Workload", directory: str | None, flags: dict[str, Any], output: Output
 ) -> "tuple[int, Sweep]":
     """Return the code to exit with if it was interrupted, else 0; and the points that are done."""
     from planner.sweeping.sweep import sweep
@@ -175,7 +192,7 @@ def _swept(
             workload,
             gpus=flags["gpus"],
             hardware=hardware,
-            local_batch_sizes=flags["batches"],
+            local_batch_sizes=flags["local_batches"],
             global_batch_sizes=flags["whole_batches"],
             prices=prices,
             sharder=settings.sharder,
