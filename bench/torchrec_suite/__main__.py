@@ -30,6 +30,11 @@ FILES = (
     "planner/tests/test_stats.py",
     "planner/tests/test_embedding_utils.py",
     "planner/tests/test_embeddingbag_utils.py",
+    "planner/tests/test_api.py",
+    "planner/tests/test_executor.py",
+    "planner/tests/test_dry_run_e2e.py",
+    "planner/dry_run/tests/test_api.py",
+    "planner/dry_run/tests/test_init.py",
     "tests/test_sequence_model_parallel.py",
     "tests/test_mc_embedding.py",
     "tests/test_apply_optim_per_param.py",
@@ -37,7 +42,8 @@ FILES = (
     "composable/tests/test_embeddingbag.py",
 )
 """Below torchrec/distributed: every test file that makes an EmbeddingShardingPlanner, or has DMP
-make one, and needs no GPU; and the enumerator's, of which our reading must agree."""
+make one, and needs no GPU; those of the executor and the orchestrators, with our provider; and the
+enumerator's, of which our reading must agree."""
 SLOW = (
     "tests/test_model_parallel_gloo.py",
     "tests/test_model_parallel_hierarchical.py",

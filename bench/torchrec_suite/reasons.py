@@ -1,6 +1,8 @@
 """Why tests of TorchRec's cannot pass with our planner in the place of its own."""
 
 _PLANNERS = "planner/tests/test_planners.py::"
+_EXECUTOR = "planner/tests/test_executor.py::"
+_PROVENANCE = "expects `request_caps` as the source of hardware; it is a profile, which is named"
 _ON_GLOO = (
     "tests/test_model_parallel_gloo.py::",
     "tests/test_model_parallel_gloo_gpu_single_rank.py::",
@@ -35,6 +37,12 @@ REASONS = {
     f"{_PLANNERS}TestFixedAbsoluteStorageReservation::"
     "test_error_message_with_fixed_absolute_reservation": (
         "expects TorchRec's words for a reservation in an error"
+    ),
+    f"{_EXECUTOR}DefaultPlannerExecutorTest::test_run_populates_session_observability": _PROVENANCE,
+    f"{_EXECUTOR}BuildComponentsFromConfigTest::"
+    "test_build_topology_records_request_caps_source": _PROVENANCE,
+    f"{_EXECUTOR}DefaultPlannerExecutorTest::test_unsupported_variant_raises": (
+        "expects that only variants of TorchRec's open part are planned; ours plans, and warns"
     ),
     **{file + test: reason for file in _ON_GLOO for test, reason in _OF_DMP.items()},
 }

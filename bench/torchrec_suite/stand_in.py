@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 PLANNERS = "torchrec.distributed.planner.planners"
+PROVIDERS = "torchrec.distributed.planner.provider"
 OWN = ("planner.torchrec.other_tables", "planner.torchrec.torchrec_sharder")
 """Modules of ours that ask TorchRec's planner."""
 
@@ -52,6 +53,10 @@ class _Finder(MetaPathFinder):
         if self._ours and name == PLANNERS:
             vars(module)["TorchRecsPlanner"] = vars(module)["EmbeddingShardingPlanner"]
             vars(module)["EmbeddingShardingPlanner"] = StandIn
+        if self._ours and name == PROVIDERS:
+            # ours is a subclass of theirs, which it finds here as long as it is not replaced
+            own = import_module("planner.torchrec.provider")
+            vars(module)["DefaultPlannerProvider"] = own.IterationTimeProvider
         if name in OWN:
             planners = sys.modules[PLANNERS]
             vars(module)["EmbeddingShardingPlanner"] = vars(planners)["TorchRecsPlanner"]
