@@ -86,7 +86,7 @@ class Gpt(nn.Module):  # type: ignore[misc]  # torch has no types here
         return nn.functional.cross_entropy(logits.flatten(0, 1), ids.flatten())
 
 
-class Row(NamedTuple):
+class GptStep(NamedTuple):
     """A measured step."""
 
     ranks: int
@@ -97,14 +97,14 @@ class Row(NamedTuple):
     seconds: Seconds
 
 
-def rows() -> Iterator[Row]:
+def rows() -> Iterator[GptStep]:
     """Yield the measured steps under data parallelism alone."""
     with MEASURED.open(encoding="utf-8") as lines:
         _, *every = csv.reader(lines)
     for line in every:
         batch, micro, depth, tensor, ranks = (int(line[i]) for i in (1, 2, 5, 7, 8))
         if tensor == 1:
-            yield Row(ranks, micro, batch // (micro * ranks), depth, float(line[10]) * MS)
+            yield GptStep(ranks, micro, batch // (micro * ranks), depth, float(line[10]) * MS)
 
 
 def read() -> list[OperatorList[Size]]:
@@ -117,7 +117,7 @@ def read() -> list[OperatorList[Size]]:
 
 
 def predicted(
-    row: Row, lists: Sequence[OperatorList[Size]], hardware: HardwareProfile
+    row: GptStep, lists: Sequence[OperatorList[Size]], hardware: HardwareProfile
 ) -> tuple[Seconds, Seconds]:
     """Return a step's seconds: by kernels and host, and by kernels alone."""
     shallow, deeper = (

@@ -48,18 +48,19 @@ def searched(file: PlanFile, limit: float) -> dict[str, Any]:
 
 def _outcome(made: Planned) -> dict[str, Any]:
     report = made.report
-    base, search, sure = report.baseline, report.search, report.confidence
-    if base is None or search is None or sure is None:
+    base, search = report.baseline, report.search
+    if base is None or search is None:
         raise RuntimeError(f"nothing to compare with: {report.notes}")
     return {
-        "step_time": report.step_time,
-        "expected": sure.expected,
-        "printed_expected": base.expected,
+        "step_time": report.modelled.seconds,
+        "expected": report.step_time,
+        "printed_expected": base.step_time,
         "probability_beaten": base.probability_beaten,
         "bound": search.bound,
         "plans": search.evaluated,
         "first_better": next(
-            (each.time for each in search.history if each.step_time < base.step_time), None
+            (each.time for each in search.history if each.modelled.seconds < base.modelled.seconds),
+            None,
         ),
         "ended": search.end,
     }
@@ -74,7 +75,7 @@ def compared() -> dict[str, Any]:
         "hardware": file.hardware,
         "num_tables": len(file.workload.tables),
         "world_size": file.plan.world_size,
-        "printed": {"step_time": report.step_time},
+        "printed": {"step_time": report.modelled.seconds},
         "searches": [searched(file, limit) for limit in LIMITS],
     }
 

@@ -134,7 +134,6 @@ def command(
     *,
     factory: str | None,
     target: float | None,
-    choose: str,
     directory: str | None,
     csv_file: str | None,
     html: str | None,
@@ -156,7 +155,7 @@ def command(
     interrupted, found = _swept(source, directory, flags, output)
     if csv_file is not None:
         write_text(csv_file, found.to_csv())
-    safe = choose == "safe"
+    safe = flags.pop("choose") == "safe"
     _show(found, target, output, safe=safe, to_stderr="-" in {csv_file, html})
     write_page(html, found.to_html, output)
     if interrupted:

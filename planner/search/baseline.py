@@ -70,7 +70,7 @@ def find_baseline(
         known = next(iter(problem.known_times()), None)
         if known is None:
             return f"{WITHOUT}the one to begin with is not valid, or does not fit"
-        return Baseline(sharder=START, step_time=known[0], plan=known[1])
+        return Attempt(sharder=START, step_time=known[0], plan=known[1])
     found = next((attempt for attempt in attempts if attempt.sharder == name), None)
     if found is None:
         needed = _TABLE_TIME * len(problem.workload.tables)
