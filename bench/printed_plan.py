@@ -56,7 +56,7 @@ def _outcome(made: Planned) -> dict[str, Any]:
         "expected": report.step_time,
         "printed_expected": base.step_time,
         "probability_beaten": base.probability_beaten,
-        "bound": search.bound,
+        "bound": None if search.bound is None else search.bound.seconds,
         "plans": search.evaluated,
         "first_better": next(
             (each.time for each in search.history if each.modelled.seconds < base.modelled.seconds),
