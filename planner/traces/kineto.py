@@ -257,7 +257,7 @@ def _hidden_graphs(events: Sequence[object]) -> int:
         if isinstance(event, dict) and event.get("ph") == "X":
             args = event.get("args")
             number = args.get("correlation") if isinstance(args, dict) else None
-            if event.get("cat") in DEVICE and is_number(number):
+            if str(event.get("cat")) in DEVICE and is_number(number):
                 ran.add(number)
             elif is_graph_launch(str(event.get("name"))):
                 launches.append(number if is_number(number) else None)

@@ -151,6 +151,7 @@ def test_events_of_odd_shapes_are_passed_over(tmp_path: Path) -> None:
         {"ph": "X", "cat": "kernel", "name": "k", "ts": "soon", "args": {}},
         {"ph": "X", "cat": "kernel", "ts": 1, "args": {"stream": 7}},
         {"ph": "X", "cat": "cpu_op", "name": "op", "ts": 1, "tid": "x", "args": None},
+        {"ph": "X", "cat": {"kernel": 1}, "name": "k", "ts": 1, "args": {"correlation": 1}},
     ]
     assert len(read_kineto(write_folder(tmp_path / "odd", makers))[0].activities) == 3
 
