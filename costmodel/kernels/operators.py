@@ -160,14 +160,16 @@ def _memory_seconds(operator: DenseOperator[int], gpu: Gpu) -> Seconds:
 
 def _adds_rows(operator: DenseOperator[int]) -> bool:
     """Tell whether an operator adds up the rows of a matrix, as a bias's gradient is made."""
-    if operator.name != "aten::sum" or len(operator.inputs[0].sizes) != 2:
+    if operator.name != "aten::sum" or not (operator.inputs and operator.outputs):
         return False
-    return operator.outputs[0].elements == operator.inputs[0].sizes[1]
+    sizes = operator.inputs[0].sizes
+    return len(sizes) == 2 and operator.outputs[0].elements == sizes[1]
 
 
 def _converts(operator: DenseOperator[int]) -> bool:
     """Tell whether a copy gives elements of another type than it reads."""
-    if family_of(operator.name) is not OperatorFamily.COPY or not operator.outputs:
+    is_copy = family_of(operator.name) is OperatorFamily.COPY
+    if not (is_copy and operator.inputs and operator.outputs):
         return False
     return operator.inputs[-1].data_type is not operator.outputs[0].data_type
 

@@ -165,6 +165,17 @@ def test_kernels_that_go_to_memory_in_another_way_have_their_own_time() -> None:
     assert operator_estimate(half, DataType.FP32, GPU).seconds == cast
 
 
+@pytest.mark.parametrize("lacking", [("inputs",), ("outputs",), ("inputs", "outputs")])
+@pytest.mark.parametrize("name", ["sum", "clone", "copy_", "_index_put_impl_", "cat", "relu"])
+def test_operators_that_lack_tensors_take_a_kernels_time(
+    name: str, lacking: tuple[str, ...]
+) -> None:
+    given = operator(name, [(64, 64), (64,)], (64, 64))
+    some = replace(given, **dict.fromkeys(lacking, ()))
+    for gpu in (GPU, load_profile("cpu-gloo").gpu):
+        assert operator_estimate(some, DataType.FP32, gpu).seconds > 0
+
+
 @pytest.mark.parametrize(
     ("name", "on_core", "on_gpu"),
     [
