@@ -24,6 +24,7 @@ from planner.show.output import Output
 if TYPE_CHECKING:
     from costmodel.domain.hardware import Topology
     from costmodel.domain.workload import Workload
+    from planner.planned.planned import Planned
 
 STREAM = "-"
 _DATA_TYPE = click.Choice(WEIGHTS)
@@ -122,13 +123,22 @@ def import_command(file: str, *, target: str | None, output: Output, **job: Any)
     from planner.files.disk import check_writable
     from planner.torchrec import import_plan
     from planner.verbs.loading import judge
-    from planner.views.report_data import report_data
-    from planner.views.report_text import report_text
 
     target = target or _beside(file, ".json")
     check_writable(target)
     workload, topology, hardware = _job(told=told_of_model(job["factory"], job, output), **job)
     planned = judge(import_plan(file, workload, topology, hardware))
+    _kept(planned, target, output, "planner compare {} OTHER")
+
+
+def _kept(planned: "Planned", target: str, output: Output, next_command: str) -> None:
+    """Write a plan, say what it is unless it goes to standard output, and what may come next.
+
+    ``next_command``: with ``{}`` for the plan file.
+    """
+    from planner.views.report_data import report_data
+    from planner.views.report_text import report_text
+
     planned.save(target)
     if output.json and target != STREAM:
         output.data(report_data(planned.report))
@@ -136,7 +146,7 @@ def import_command(file: str, *, target: str | None, output: Output, **job: Any)
         output.lines(lambda width: report_text(planned.report, width))
     made = shlex.quote(target)
     output.remark(
-        f"\nWrote {target}\nNext: planner explain {made}        planner compare {made} OTHER"
+        f"\nWrote {target}\nNext: planner explain {made}        {next_command.format(made)}"
     )
 
 
@@ -171,8 +181,6 @@ def read_stats_command(
     from planner.torchrec.printed_plan import printed_plan
     from planner.torchrec.printed_statistics import read_statistics
     from planner.verbs.loading import judge
-    from planner.views.report_data import report_data
-    from planner.views.report_text import report_text
 
     target = target or _beside(log, ".json")
     check_writable(target)
@@ -189,15 +197,7 @@ def read_stats_command(
     planned = replace(
         planned, report=replace(planned.report, notes=notes, hardware_assumed=assumed)
     )
-    planned.save(target)
-    if output.json and target != STREAM:
-        output.data(report_data(planned.report))
-    elif target != STREAM:
-        output.lines(lambda width: report_text(planned.report, width))
-    made = shlex.quote(target)
-    output.remark(
-        f"\nWrote {target}\nNext: planner explain {made}        planner plan --from {made}"
-    )
+    _kept(planned, target, output, "planner plan --from {}")
 
 
 @command.command("stats", short_help="Print a plan as TorchRec's planner would.")
