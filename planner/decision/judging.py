@@ -81,10 +81,16 @@ def weighed(
         return None
     number = choice.plans.index(rival.found)
     found = rival_of(choice.samples, number, rival.sharder, rival.found)
-    if found.is_as_good or not in_time():
+    if not in_time():
         return found
-    workload, topology = problem.workload, problem.topology
-    return replace(found, turn=turn_of(workload, topology, choice.plans[0], rival.found))
+    return _with_turn(found, problem.workload, problem.topology, choice.plans[0])
+
+
+def _with_turn(rival: Rival, workload: Workload, topology: Topology, plan: ShardingPlan) -> Rival:
+    """Return the rival of a plan with what would turn the choice, unless it is as good."""
+    if rival.is_as_good:
+        return rival
+    return replace(rival, turn=turn_of(workload, topology, plan, rival.plan))
 
 
 def rival_of(samples: StepSamples, number: int, sharder: str, plan: ShardingPlan) -> Rival:
@@ -109,8 +115,7 @@ def explained_rival(workload: Workload, topology: Topology, plan: ShardingPlan) 
     rival = fastest(made)
     samples = sample_steps(workload, topology, (plan, rival.found))
     found = rival_of(samples, 1, rival.sharder, rival.found)
-    turn = None if found.is_as_good else turn_of(workload, topology, plan, rival.found)
-    return replace(found, turn=turn)
+    return _with_turn(found, workload, topology, plan)
 
 
 def narrow_blocks(
