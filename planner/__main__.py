@@ -9,6 +9,8 @@ def main() -> NoReturn:
     try:
         from planner.cli import main as run
 
+        if sys.argv[1:2] == ["inspect"]:
+            _outlive_readers()
         run()
     except KeyboardInterrupt as interrupt:
         from planner.environment.interrupts import INTERRUPTED, interrupted_code
@@ -16,6 +18,15 @@ def main() -> NoReturn:
 
         ended = Endings(sys.argv[1:]).interrupted(INTERRUPTED, interrupted_code(interrupt))
         sys.exit(ended)
+
+
+def _outlive_readers() -> None:
+    """Return in a fork, whose end this process tells of: damaged files end libraries in C++."""
+    from planner.environment.forks import CRASHES, can_fork, forked
+    from planner.show.endings import Endings
+
+    if can_fork() and (ended := forked()) is not None:
+        sys.exit(Endings(sys.argv[1:]).of_process(ended, crashed=-ended in CRASHES))
 
 
 if __name__ == "__main__":

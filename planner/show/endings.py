@@ -5,6 +5,7 @@ standard output is closed, words on stderr say what went wrong.
 """
 
 import errno
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +21,10 @@ _SIGNALLED = 128
 """Exit codes above are those of signals."""
 _UNWRITTEN = {errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG, errno.EAGAIN, errno.EDQUOT}
 """Errors of a stream that takes no more, which do not have its name."""
+_CRASHED = (
+    "a file is damaged in a way that ends the library that reads it: read it and write it again "
+    "with the program that made it"
+)
 _OUT_OF_MEMORY = "out of memory: a smaller workload, fewer GPUs or a higher `ulimit -v`"
 
 
@@ -65,6 +70,17 @@ class Endings:
     def out_of_memory(self) -> int:
         """Print that there is too little memory, and return the exit code."""
         return self._ended("MemoryError", _OUT_OF_MEMORY)
+
+    def of_process(self, code: int, *, crashed: bool) -> int:
+        """Return the exit code of a process that did the command, after saying what ended it.
+
+        ``code`` is -N where signal N did; ``crashed``: it was a signal of the processor's.
+        """
+        if code == -signal.SIGKILL:
+            return self.out_of_memory()
+        if crashed:
+            return self._ended("InputError", _CRASHED)
+        return code if code >= 0 else _SIGNALLED - code
 
     def _ended(self, kind: str, message: str) -> int:
         """Say an error in a line, close the output, and return the exit code."""
