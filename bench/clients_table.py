@@ -7,12 +7,16 @@ from typing import Any
 
 from costmodel.base.units import MS
 
+PLANNERS = ("theirs", "ours")
+"""TorchRec's planner and this one, as results name them."""
+
 
 def section(results: Mapping[str, Any]) -> str:
     """Return what a page has of all results."""
     of = ", ".join(f"{name} {commit[:8]}" for name, commit in results["commits"].items())
     plans = summary(results["configurations"])
-    return "\n\n".join([clients(results["clients"]), f"{plans} Commits: {of}."])
+    parts = [clients(results["clients"]), f"{plans} Commits: {of}.", steps(results["steps"])]
+    return "\n\n".join(parts)
 
 
 def clients(rows: Mapping[str, Mapping[str, Any]]) -> str:
@@ -42,6 +46,37 @@ def _client(name: str, row: Mapping[str, Any]) -> Sequence[str]:
         str(len(row["ours"]["losses"]["0"])),
         "not comparable" if apart is None else "0" if apart == 0 else f"{apart:.1e}",
     )
+
+
+def steps(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a row for every client: plans, steps of either, and which trains faster."""
+    head = (
+        "client", "runs each", "TorchRec's plan", "this planner's", "measured", "spread of runs",
+        "predicted", "error", "ours over theirs",
+    )  # fmt: skip
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    lines += [f"| {name} | {' | '.join(_steps(row))} |" for name, row in rows.items()]
+    return "\n".join(lines)
+
+
+def _steps(row: Mapping[str, Any]) -> list[str]:
+    if "error" in row:
+        return ["0", row["error"].partition("\n")[0].replace("|", "/"), *[""] * 6]
+    both = [row[name] for name in PLANNERS]
+    measured = [median(each["measured"]) for each in both]
+    predicted = [median(each["predicted"]) for each in both]
+    spread = [(min(each["measured"]), max(each["measured"])) for each in both]
+    pairs = zip(row["ours"]["measured"], row["theirs"]["measured"], strict=True)
+    ratios = sorted(one / other for one, other in pairs)
+    return [
+        str(len(both[0]["measured"])),
+        *(", ".join(f"{count} {kind}" for kind, count in each["types"].items()) for each in both),
+        ", ".join(f"{step / MS:.1f}" for step in measured) + " ms",
+        ", ".join(f"{low / MS:.1f}-{high / MS:.1f}" for low, high in spread),
+        ", ".join(f"{step / MS:.1f}" for step in predicted) + " ms",
+        ", ".join(f"{p / m - 1:+.0%}" for p, m in zip(predicted, measured, strict=True)),
+        f"{median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})",
+    ]
 
 
 def configurations(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -1,13 +1,15 @@
 """Trains public code bases with TorchRec's planner and with this one; compares their losses.
 
-python -m bench.clients --checkouts FOLDER [CLIENT ...] [--plan-all] [--write]
+python -m bench.clients --checkouts FOLDER [CLIENT ...] [--plan-all] [--time RUNS] [--write]
 
 FOLDER has checkouts of github.com/facebookresearch/dlrm, github.com/meta-pytorch/torchrec and
 github.com/alibaba/TorchEasyRec, each by the name of its repository; a client whose checkout is not
 there, or needs what is not installed, is named and left out. TorchEasyRec needs
 `pip install "grpcio-tools==1.62.*" "protobuf<5" anytree pandas pyarrow safetensors scikit-learn
 tensorboard` beside torchrec; its closed packages are stood in for. Three minutes, with --plan-all
-five. ``--commits NAME=HASH ...`` says what checkouts are of that are no clones.
+five. ``--commits NAME=HASH ...`` says what checkouts are of that are no clones. ``--time RUNS``
+times each client's steps under either planner, so many runs in turns, and predicts them by
+``--hardware``, a profile that `planner calibrate` wrote on this machine.
 """
 
 import subprocess
@@ -33,12 +35,18 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8, help="steps that are trained")
     parser.add_argument("--seconds", type=float, default=1.0, help="longest search")
     parser.add_argument("--plan-all", action="store_true", help="plan all of TorchEasyRec's, too")
+    parser.add_argument("--time", type=int, default=0, metavar="RUNS", help="time steps instead")
+    parser.add_argument("--hardware", default="", metavar="PROFILE", help="of this planner")
     args = parser.parse_args()
     settings = RunSettings(
-        checkouts=args.checkouts.resolve(), steps=args.steps, seconds=args.seconds
+        checkouts=args.checkouts.resolve(),
+        steps=args.steps,
+        seconds=args.seconds,
+        hardware=args.hardware and str(Path(args.hardware).resolve()),
     )
     kept = read(RESULTS)
-    found = trained(chosen(args.clients), settings)
+    steps = timed_steps(chosen(args.clients), settings, args.time) if args.time else {}
+    found = {} if args.time else trained(chosen(args.clients), settings)
     results: dict[str, Any] = {
         **provenance(),
         "versions": {name: version(name) for name in ("torchrec", "torch", "fbgemm-gpu-cpu")},
@@ -46,6 +54,7 @@ def main() -> None:
         "search_seconds": settings.seconds,
         "clients": {**kept.get("clients", {}), **found},
         "configurations": kept.get("configurations", []),
+        "steps": {**kept.get("steps", {}), **steps},
     }
     if args.plan_all:
         results["configurations"] = planned(settings) or results["configurations"]
@@ -73,6 +82,16 @@ def trained(clients: Sequence[Client], settings: RunSettings) -> dict[str, Any]:
     if found:
         print(clients_table.clients(found))
         print(clients_table.warned(found.values()))
+    return found
+
+
+def timed_steps(clients: Sequence[Client], settings: RunSettings, runs: int) -> dict[str, Any]:
+    """Time the steps of every client that can be run, and print a table of them."""
+    from bench.clients.timed import timed
+
+    able = [each for each in clients if not each.missing(settings.checkouts)]
+    found = {client.name: timed(client, settings, runs) for client in able}
+    print(clients_table.steps(found))
     return found
 
 

@@ -62,6 +62,13 @@ class RunSettings:
     seconds: float = 2.0
     """Longest search of this planner."""
     seed: int = SEED
+    hardware: str = ""
+    """Profile of this planner; empty: the one that it takes without."""
+
+    @property
+    def profile(self) -> Mapping[str, str]:
+        """The argument of this planner that names the profile."""
+        return {"hardware": self.hardware} if self.hardware else {}
 
 
 TZREC_PACKAGES = (
@@ -90,7 +97,7 @@ def _configured(kind: str, name: str, **settings: object) -> Client:
 
 def _dlrm(name: str, *argv: str) -> Client:
     """Return dlrm's script with tables and a batch that two ranks can hold."""
-    given = ["--embedding_dim=64", "--batch_size=256", *argv]
+    given = ["--embedding_dim=64", "--batch_size=256", "--limit_train_batches=100", *argv]
     script = "torchrec_dlrm/dlrm_main.py"
     return Client(name=name, checkout="dlrm", script=script, settings={"argv": given})
 
@@ -129,7 +136,7 @@ CLIENTS: tuple[Client, ...] = (
     _example(
         "two-tower retrieval",
         "retrieval/two_tower_train",
-        settings={"num_embeddings": 100_000},
+        settings={"num_embeddings": 100_000, "batch_size": 512},  # what a planner assumes
         absent=("faiss",),
     ),
     _example(

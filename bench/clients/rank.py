@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import traceback
+from functools import partial
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -32,7 +33,7 @@ def run_rank(rank: int, client: Client, settings: RunSettings, *, ours: bool, fo
     redirect(folder / LOG.format(rank))
     os.environ |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": os.environ["WORLD_SIZE"]}
     torch.set_num_threads(1)
-    seen: dict[str, Any] = {"planning": {}, "losses": [], "error": ""}
+    seen: dict[str, Any] = {"planning": {}, "losses": [], "moments": [], "error": ""}
     _change(seen, settings, ours=ours, rank=rank)
     os.chdir(folder)
     with warnings_kept() as lines:
@@ -67,12 +68,11 @@ def prepare(client: Client, settings: RunSettings) -> None:
 
 def _change(seen: dict[str, Any], settings: RunSettings, *, ours: bool, rank: int) -> None:
     """Watch planner and losses, and have weights not depend on the plan."""
-    watched.put_planner(
-        watched.watched_planner(seen["planning"], ours=ours, timeout_seconds=settings.seconds)
-    )
+    defaults = {"timeout_seconds": settings.seconds, **settings.profile}
+    watched.put_planner(watched.watched_planner(seen["planning"], ours=ours, **defaults))
     watched.seed_all(settings.seed)
-    watched.begin_alike(settings.seed, rank)
-    watched.keep_losses(seen["losses"], settings.steps)
+    watch = partial(watched.keep_losses, seen["losses"], seen["moments"], settings.steps)
+    watched.begin_alike(settings.seed, rank, watch)
 
 
 def _call(client: Client, script: Path) -> None:

@@ -26,6 +26,7 @@ def compared(client: Client, settings: RunSettings) -> dict[str, Any]:
     plans = [each.pop("shardings", {}) for each in (theirs, ours)]
     for each, plan in zip((theirs, ours), plans, strict=True):
         each["types"] = counted(plan)
+        each.pop("moments")
     return {
         "theirs": theirs,
         "ours": ours,
@@ -62,6 +63,7 @@ def run(client: Client, settings: RunSettings, *, ours: bool) -> dict[str, Any]:
     return {
         **first.get("planning", {}),
         "losses": {rank: each["losses"] for rank, each in ranks.items()},
+        "moments": first.get("moments", []),
         "warnings": first.get("warnings", []) if ours else [],
         "error": errors[0] if errors else "",
     }

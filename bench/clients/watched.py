@@ -143,8 +143,10 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def begin_alike(seed: int, rank: int) -> None:
-    """Fill tables by their names once they are sharded, and seed what is drawn after that anew.
+def begin_alike(seed: int, rank: int, watch: Callable[[], None]) -> None:
+    """Once tables are sharded, fill them by their names, seed what is drawn after that, and watch.
+
+    What is watched begins then, as a planner that reads the dense model runs it backward, too.
 
     TorchRec initialises each rank's shards, so weights and all later random numbers would depend on
     the plan.
@@ -157,6 +159,7 @@ def begin_alike(seed: int, rank: int) -> None:
         own(self, *arguments, **settings)
         fill_tables(self)
         seed_all(seed + rank)
+        watch()
 
     parallel.__init__ = sharded
 
@@ -189,13 +192,14 @@ def _shards(weights: Any) -> Iterator[tuple[tuple[slice, slice], torch.Tensor]]:
         yield (rows, columns), each.tensor
 
 
-def keep_losses(losses: list[float], steps: int) -> None:
-    """Keep what gradients are asked of, which is a step's loss; end training after some steps."""
+def keep_losses(losses: list[float], moments: list[float], steps: int) -> None:
+    """Keep what gradients are asked of, which is a step's loss, and when; end after some steps."""
     own = torch.Tensor.backward
 
     @wraps(own)
     def backward(self: torch.Tensor, *arguments: Any, **settings: Any) -> None:  # noqa: ANN401
         losses.append(float(self.detach().sum()))
+        moments.append(perf_counter())
         if len(losses) == steps:
             raise TrainingEnds
         own(self, *arguments, **settings)
