@@ -13,8 +13,8 @@ LABEL_WORDS = frozenset({
 })  # fmt: skip
 """A label has such a word: what is to be predicted."""
 TIME_WORDS = frozenset({
-    "date", "datetime", "day", "dt", "hour", "minute", "month", "time", "times",
-    "timestamp", "ts", "week", "year",
+    "date", "datetime", "day", "dt", "hour", "minute", "month", "time", "timeframe",
+    "times", "timestamp", "ts", "week", "year",
 })  # fmt: skip
 """A column of times or dates has such a word."""
 NUMBER_WORDS = frozenset({

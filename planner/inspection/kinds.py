@@ -74,6 +74,7 @@ _LARGE = 10**8
 """Largest id from which it takes no more samples to say so: few tables have as many rows."""
 _COVERED = 0.5
 """Coverage (Good-Turing) from which the number of unseen ids is told well enough for that."""
+_MONTHS, _DAYS = 12, 31
 _UNNAMED = re.compile(r"c\d+|t\d+|Unnamed: \d+")
 
 
@@ -188,7 +189,6 @@ def _all_distinct(facts: ColumnFacts, spectrum: Spectrum) -> bool:
 
 
 def _time(facts: ColumnFacts, spectrum: Spectrum) -> Found:
-    del spectrum
     if facts.is_text or facts.is_listed:
         return None
     named = bool(words(facts.name) & TIME_WORDS)
@@ -198,9 +198,25 @@ def _time(facts: ColumnFacts, spectrum: Spectrum) -> Found:
         if factor * _FIRST <= facts.least and facts.largest <= factor * _LAST:
             first, last = (_day(each / factor) for each in (facts.least, facts.largest))
             return Kind.TIME, f"{first} to {last} in {unit}"
-    if named and (pattern := _calendar(facts.least) or "") and pattern == _calendar(facts.largest):
-        return Kind.TIME, f"digits of a date ({pattern}), named `{facts.name}`"
-    return None
+    why = _like_a_time(facts, spectrum) if named else ""
+    return (Kind.TIME, f"{why}, named `{facts.name}`") if why else None
+
+
+def _like_a_time(facts: ColumnFacts, spectrum: Spectrum) -> str:
+    """Return what is like a time in numbers that are named as one; empty: nothing."""
+    pattern = _calendar(facts.least)
+    if pattern is not None and pattern == _calendar(facts.largest):
+        return f"digits of a date ({pattern})"
+    if spectrum.num_distinct > _DAYS and all(map(_is_day, spectrum.keys.tolist())):
+        return "digits of a date (MMDD)"
+    rare = facts.largest >= _LEAST_RAW and spectrum.coverage < _COVERED
+    return "few of them twice" if rare else ""
+
+
+def _is_day(number: int) -> bool:
+    """Return whether digits are a month and a day of it."""
+    month, day = divmod(number, 100)
+    return 1 <= month <= _MONTHS and 1 <= day <= _DAYS
 
 
 def _day(seconds: float) -> str:
@@ -223,7 +239,7 @@ def _calendar(number: int) -> str | None:
         if len(digits) != len(pattern) or not 1990 <= year <= 2040:
             continue
         month, day = int(digits[start : start + 2]), int(digits[start + 2 : start + 4] or 1)
-        if 1 <= month <= 12 and 1 <= day <= 31:
+        if _is_day(100 * month + day):
             return pattern
     return None
 

@@ -101,7 +101,9 @@ def told_form(form: Form, column: Arrow, separator: str | None) -> Form:
     if sum(map(len, texts)) > _PROSE * len(texts) and len(set(texts)) > len(texts) / 2:
         lists = [each for each in _SEPARATORS if _are_whole(_parts(texts[0], each))]
         if not lists:
-            return Form("none", why="long texts, few of them twice")
+            spaced = sum(b" " in text for text in texts) > len(texts) / 2
+            hint = "; lists? say `--separator`" if spaced else ""
+            return Form("none", why=f"long texts, few of them twice{hint}")
     for each in _SEPARATORS:
         apart = [_parts(text, each) for text in texts]
         many = sum(len(parts) > 1 for parts in apart)
