@@ -22,10 +22,11 @@ from planner.calibration.points import CollectivePoint
 from planner.calibration.records import Record, record_of
 from planner.calibration.timing import summary
 
-_FEW, _MANY = 8, 24
+_FEW, _MANY = 8, 48
 """Number of repeats of messages above and below ``_LARGE``."""
 _LARGE = 4 * MIB
-_IN_A_ROW = 20
+_ROWS, _IN_A_ROW = 3, 20
+"""On CUDA so many measurements are taken, each of so many collectives in a row."""
 
 
 def measure_collective(point: CollectivePoint, device: DeviceUnderTest) -> Record:
@@ -109,9 +110,9 @@ def _in_a_row(
     run: Callable[[], object], repeats: int, device: DeviceUnderTest, num_nodes: int
 ) -> list[Seconds]:
     """Return the seconds of one of several repeats in a row, between two events."""
-    del num_nodes
+    del repeats, num_nodes
     watches = []
-    for _ in range(max(3, repeats // _FEW)):
+    for _ in range(_ROWS):
         dist.barrier()
         device.flush()
         run()  # the ranks meet here

@@ -14,10 +14,9 @@ a run, the next goes on from there.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from costmodel.base.errors import InputError, Problem
@@ -86,24 +85,27 @@ def record_of(point: Point, timings: Mapping[str, Timing], *, each: int = 1) -> 
     )
 
 
-def mean_record(records: Sequence[Record]) -> Record:
-    """Return one record of a point that was measured several times, with the mean times.
+def joined_record(
+    records: Sequence[Record], joined: Callable[[Sequence[Seconds]], Seconds]
+) -> Record:
+    """Return one record of a point that was measured several times.
 
-    Its spread is that within one of them, or between them if that is larger.
+    ``joined`` makes one time of several: the mean or the median. The spread is that within one of
+    them, or between them if that is larger.
     """
     first = records[0]
     if len(records) == 1:
         return first
-    means = {phase: fmean(each.seconds[phase] for each in records) for phase in first.seconds}
+    seconds = {phase: joined([each.seconds[phase] for each in records]) for phase in first.seconds}
     spread = {}
-    for phase, mean in means.items():
+    for phase, middle in seconds.items():
         times = [each.seconds[phase] for each in records]
         within = max(each.spread.get(phase, 0.0) for each in records)
-        spread[phase] = round(max(within, (max(times) - min(times)) / mean), 4)
+        spread[phase] = round(max(within, (max(times) - min(times)) / middle), 4)
     return replace(
         first,
-        seconds=means,
-        wall={phase: fmean(each.wall[phase] for each in records) for phase in first.wall},
+        seconds=seconds,
+        wall={phase: joined([each.wall[phase] for each in records]) for phase in first.wall},
         spread=spread,
         repeats=sum(each.repeats for each in records),
     )

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any, Protocol
 
 import torch
@@ -41,8 +42,8 @@ from planner.calibration.records import (
     Measured,
     MeasurementJournal,
     Record,
+    joined_record,
     keys,
-    mean_record,
     read_measurements,
 )
 from planner.environment.cores import CoreWatch, pin_to_core
@@ -233,7 +234,8 @@ class _Session:
         """Measure some families on all ranks at once; the first's records count.
 
         On cores in turns: where the system puts two cores decides how they share memory and how
-        fast they reach each other, and that changes over minutes. A step has the mean of it.
+        fast they reach each other, and that changes over minutes. A step has the mean of it. Of
+        collectives it has the median: one turn in four may find a message three times as slow.
         """
         taken: dict[str, list[Record]] = {}
         failed: dict[str, Failure] = {}
@@ -249,7 +251,10 @@ class _Session:
                         taken.setdefault(key, []).append(record)
                     self._watcher.advance()
         found: list[Record | Failure] = [*failed.values()]
-        found += [mean_record(some) for key, some in taken.items() if key not in failed]
+        for key, some in taken.items():
+            if key not in failed:
+                kept = median if some[0].point.family is Family.COLLECTIVE else fmean
+                found.append(joined_record(some, kept))
         for each in found:
             self._keep(each, journal=self._ranks.rank == 0)
 

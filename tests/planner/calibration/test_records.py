@@ -1,4 +1,5 @@
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from calibration_cases import FACTS, lookups
@@ -8,8 +9,8 @@ from planner.calibration.points import StreamOp, StreamPoint
 from planner.calibration.records import (
     MeasurementJournal,
     Record,
+    joined_record,
     keys,
-    mean_record,
     read_measurements,
 )
 
@@ -85,8 +86,8 @@ def test_a_point_that_was_measured_in_turns_has_the_mean_time_and_the_spread_of_
         )
         for seconds in (1e-3, 2e-3, 3e-3)
     ]  # fmt: skip
-    mean = mean_record(turns)
+    mean = joined_record(turns, fmean)
     assert mean.seconds == mean.wall == {"operator": pytest.approx(2e-3)}
     assert mean.spread == {"operator": pytest.approx(1.0)}  # (3 - 1) / 2
     assert mean.repeats == 15
-    assert mean_record(turns[:1]) is turns[0]
+    assert joined_record(turns[:1], fmean) is turns[0]
