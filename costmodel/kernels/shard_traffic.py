@@ -183,7 +183,9 @@ def shard_traffics(
         more = np.maximum(np.ceil(shards.num_columns / WARP_COLUMNS) - 1.0, 0.0)
         traffic[:, Traffic.TURNS], traffic[:, Traffic.WIDEST] = keys * more, more
     traffic[:, Traffic.ROWS] = unique
-    traffic[:, Traffic.UPDATES] = unique * _update_weights(once, per_column, caches)
+    traffic[:, Traffic.UPDATES] = unique * _update_weights(
+        once, per_column, shards.num_columns, caches
+    )
     _put_costs(traffic, shards, optimizer, caches)
     traffic[keys <= 0] = 0.0
     return traffic
@@ -271,19 +273,25 @@ def _state_bytes(shards: LookupShards, optimizer: Optimizer) -> tuple[Array, Arr
     return np.array([known[each] for each in used]), np.array([more[each] for each in used])
 
 
-def _update_weights(once: Array, per_column: Array, caches: Caches) -> Array | float:
+def _update_weights(
+    once: Array, per_column: Array, columns: Array, caches: Caches
+) -> Array | float:
     """Return how much longer a row's update takes than by row-wise Adagrad.
 
-    ``once`` and ``per_column``: bytes of state of a row. Fitted to 650 lookups on an H200: a row
-    takes 0.12 ns by SGD, 0.22 by row-wise Adagrad, whose one number is a sum over the row's
-    gradient, 1.1 by Adam, which has two numbers beside each of the weights. Two updates by Adagrad
-    in traces of DCNv2 (735 k and 2.65 M rows) leave 0.4 and 0.6 of row-wise Adagrad's time beside
-    their bytes.
+    ``once`` and ``per_column``: bytes of state of a row; ``columns``: of its weights. Fitted to 650
+    lookups on an H200: a row takes 0.12 ns by SGD and 0.22 by row-wise Adagrad, whose one number is
+    a sum over the row's gradient. Adam has two numbers beside each of the weights, in arrays of
+    their own, and fetches short rows of them at a cost beyond their bytes: 1.2 ns where rows have 8
+    columns, 0.9 with 64, 0.4 from 128 on (47 launches of more than 200,000 rows: 12% off, 16% with
+    one time for all widths; one of 128 columns on an H100, in NVIDIA's recsys-examples, which
+    nothing is fitted to, is 7% too slow, with one time 28%). Two updates by Adagrad in traces of
+    DCNv2 (735 k and 2.65 M rows) leave 0.4 and 0.6 of row-wise Adagrad's time beside their bytes.
     """
     if not caches.warp_bytes:
         return 1.0
     has_sum, has_two = once > 0, per_column > DataType.FP32.num_bytes
-    return 0.5 + 0.5 * has_sum + 4.5 * has_two
+    short = 1.0 - 0.7 * np.minimum(1.0, columns / WARP_COLUMNS)
+    return 0.5 + 0.5 * has_sum + 5.0 * short * has_two
 
 
 class _Rows(NamedTuple):
