@@ -8,6 +8,7 @@ from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Bound, Estimate, Gpu, HardwareProfile, Source
 from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import gemm_estimate
+from costmodel.kernels.listed_collectives import COLLECTIVE_OPS, collective_of
 from costmodel.kernels.pointwise import (
     batched_product_time,
     concat_time,
@@ -76,6 +77,20 @@ def operator_estimate(operator: DenseOperator[int], precision: DataType, gpu: Gp
     if family_of(operator.name) is OperatorFamily.ATTENTION:
         seconds *= _attention_factor(operator, gpu)
     return replace(longest, seconds=_element_seconds(operator, gpu) + seconds)
+
+
+def listed_estimate(
+    operator: DenseOperator[int], precision: DataType, hardware: HardwareProfile
+) -> Estimate:
+    """Predict an operator of a list: its kernels, or a collective on nodes of the profile's size.
+
+    Ranks that do not fill such nodes evenly are taken to be on one.
+    """
+    joined = collective_of(operator)
+    if joined is None:
+        return operator_estimate(operator, precision, hardware.gpu)
+    fills = joined.num_ranks % min(hardware.gpus_per_node, joined.num_ranks) == 0
+    return joined.estimate(hardware.gpus_per_node if fills else joined.num_ranks, hardware)
 
 
 def _attention_factor(operator: DenseOperator[int], gpu: Gpu) -> float:
@@ -197,7 +212,7 @@ class PassTime(NamedTuple):
     """What a list's forward, or its backward, takes."""
 
     kernels: Seconds
-    """On the GPU, one after the other."""
+    """On the GPU, one after the other, with the collectives that they wait for."""
     host: Seconds
     """To issue them: an operator and a launch each."""
 
@@ -211,8 +226,9 @@ def pass_times(
     found = {}
     for direction in Pass:
         own = [each for each in operators.operators if each.direction is direction]
+        num_ops = sum(COLLECTIVE_OPS if collective_of(each) else 1.0 for each in own)
         found[direction] = PassTime(
-            kernels=sum(operator_estimate(each, precision, hardware.gpu).seconds for each in own),
-            host=len(own) * (issue[direction] + host.launch_time),
+            kernels=sum(listed_estimate(each, precision, hardware).seconds for each in own),
+            host=num_ops * issue[direction] + len(own) * host.launch_time,
         )
     return found

@@ -32,6 +32,8 @@ class OperatorFamily(StrEnum):
     """They change in place what they read."""
     SYNCHRONIZATION = "synchronizations"
     """The host waits for what they give."""
+    COLLECTIVE = "collectives"
+    """Ranks wait for each other in them, as those of tensor parallelism do."""
     ELEMENTWISE = "elementwise"
     OTHER = "others"
     """Nothing is known of them but their tensors."""
@@ -71,6 +73,9 @@ _NAMES: Mapping[OperatorFamily, str] = {
     OperatorFamily.OPTIMIZER: "_fused_adamw_ _fused_adam_ _fused_sgd_ _fused_adagrad_",
     OperatorFamily.SYNCHRONIZATION: "_local_scalar_dense nonzero masked_select equal is_nonzero "
     "_unique2 unique_consecutive unique_dim",
+    OperatorFamily.COLLECTIVE: "c10d::allreduce_ c10d::_allgather_base_ c10d::allgather_ "
+    "c10d::_reduce_scatter_base_ c10d::reduce_scatter_ _c10d_functional::all_reduce "
+    "_c10d_functional::all_gather_into_tensor _c10d_functional::reduce_scatter_tensor",
     OperatorFamily.ELEMENTWISE: "abs cos erf exp log neg reciprocal relu rsqrt sigmoid silu sin "
     "sqrt square sign tanh gelu elu leaky_relu hardtanh softplus clamp clamp_min clamp_max "
     "bitwise_not logical_not pow log1p expm1 log_sigmoid_forward isnan isinf floor round "

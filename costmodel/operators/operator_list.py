@@ -159,6 +159,8 @@ class DenseOperator(Generic[S]):
     """Whether a convolution is transposed."""
     causal: bool = False
     """Whether attention is to keys that are not after a query alone."""
+    ranks: int = 1
+    """Ranks that a collective is of: one after the other from a multiple of their number on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +269,7 @@ class OperatorList(Generic[S]):
                     embeddings=each.embeddings,
                     transposed=each.transposed,
                     causal=each.causal,
+                    ranks=each.ranks,
                 )
                 for each in self.operators
             ),

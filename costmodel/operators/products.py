@@ -79,6 +79,8 @@ def factors(operator: DenseOperator[S]) -> tuple[OperatorTensor[S], ...]:
 def check_form(operator: DenseOperator[S]) -> None:
     """Raise ValueError unless an operator has the inputs that its name asks for."""
     family, backward = family_of(operator.name), operator.name.endswith("_backward")
+    if operator.ranks > 1 and family is not OperatorFamily.COLLECTIVE:
+        raise ValueError(f"`{operator.name}` has {operator.ranks} ranks, and is no collective")
     form = _OF_VECTORS.get(operator.name) or _FORMS.get(family)
     if form is None:
         return

@@ -366,6 +366,29 @@ class StepBuilder:
         }[group]
         return RankGroup(num_ranks=count, ranks_per_node=per_node)
 
+    def around(self, num_ranks: int) -> ProcessGroup:
+        """Return the smallest process group that ranks are in which follow one another.
+
+        All of it waits where they wait for each other.
+
+        Raises
+        ------
+        PlanMismatchError
+            Groups of so many do not fill nodes, or the job, evenly.
+
+        """
+        inside = num_ranks <= self.local_world_size
+        group = ProcessGroup.INTRA_NODE if inside else ProcessGroup.WORLD
+        uneven = num_ranks % self.local_world_size and not inside
+        if uneven or self.ranks(group).num_ranks % num_ranks:
+            raise PlanMismatchError(
+                f"the dense part has a collective of {num_ranks} ranks, and the job has "
+                f"{self.world_size}, {self.local_world_size} a node",
+                hint="plan for nodes and GPUs that such groups fill, or read the model again with "
+                "process groups of the job's size",
+            )
+        return group
+
     @property
     def _op_time(self) -> Seconds:
         """Return the host time of one operator on the present thread."""

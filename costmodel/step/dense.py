@@ -8,9 +8,11 @@ from typing import TypeAlias
 
 from costmodel.domain.hardware import Gpu
 from costmodel.domain.workload import LaunchMode, Workload
+from costmodel.kernels.listed_collectives import ListedCollective
 from costmodel.step.buckets import GradientBuckets
 from costmodel.step.builder import StepBuilder
 from costmodel.step.dense_kernels import DenseKernel, DenseStretches
+from costmodel.step.exchange_operations import STAGE_OF
 from costmodel.step.graph import Stage
 from costmodel.step.layer_kernels import layer_kernels
 from costmodel.step.operator_kernels import operator_kernels
@@ -69,8 +71,12 @@ class DensePart:
         run: list[DenseKernel] = []
         with self.builder.called_as(self.launch):
             for kernel in kernels:
+                alone = kernel.collective is not None
+                if alone:
+                    self._write(run, stage)
+                    run = []
                 run.append(kernel)
-                if len(run) < size and not kernel.gradients:
+                if len(run) < size and not kernel.gradients and not alone:
                     continue
                 self._write(run, stage)
                 run = []
@@ -86,6 +92,9 @@ class DensePart:
         if not run:
             return
         longest = max(run, key=lambda each: each.seconds)
+        if longest.collective is not None:
+            self._exchange(longest.name, longest.collective, stage)
+            return
         if len(run) == 1:
             self.builder.kernel(
                 longest.name, stage, longest.seconds, issue=longest.issue,
@@ -97,3 +106,17 @@ class DensePart:
             [(each.seconds, each.issue) for each in run],
             num_bytes=sum(each.num_bytes for each in run), role=longest.role, basis=longest.basis,
         )  # fmt: skip
+
+    def _exchange(self, name: str, collective: ListedCollective, stage: Stage) -> None:
+        """Add a collective that all kernels after it wait for; of one rank, its host time alone."""
+        builder = self.builder
+        if collective.num_ranks == 1:
+            builder.host(name)
+            return
+        group = builder.around(collective.num_ranks)
+        estimate = collective.estimate(builder.local_world_size, builder.hardware)
+        sent = builder.collective(
+            name, STAGE_OF[collective.op], estimate.seconds, group=group,
+            num_bytes=collective.num_bytes, basis=estimate.basis,
+        )  # fmt: skip
+        builder.kernel(f"wait for {name}", stage, 0.0, after=(sent,))

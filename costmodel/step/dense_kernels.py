@@ -33,6 +33,7 @@ from costmodel.domain.dense_layers import (
 from costmodel.domain.hardware import Basis, Bound, Estimate, Gpu
 from costmodel.domain.workload import DataType, Workload
 from costmodel.kernels.gemm import gemm_estimate
+from costmodel.kernels.listed_collectives import ListedCollective
 from costmodel.kernels.pointwise import (
     batched_product_time,
     pointwise_time,
@@ -146,7 +147,7 @@ class DenseCosts:
 
 
 class DenseKernel(NamedTuple):
-    """A kernel of the dense model (or several in a row), and what its end makes known."""
+    """A kernel of the dense model, several in a row, or a collective; what its end makes known."""
 
     name: str
     seconds: Seconds
@@ -159,6 +160,8 @@ class DenseKernel(NamedTuple):
     """Bytes of each parameter's gradient that is there once it ends."""
     top_layer: int | None = None
     """The layer of the top MLP whose gradients these are, from 0 on."""
+    collective: ListedCollective | None = None
+    """What it is instead of a kernel."""
 
 
 class DenseStretches(NamedTuple):

@@ -9,6 +9,7 @@ in autograd, 5 us a launch; profiler attached): Python between the kernels is in
 from typing import NamedTuple
 
 from costmodel.base.units import MIB
+from costmodel.kernels.listed_collectives import COLLECTIVE_OPS
 
 
 class Issue(NamedTuple):
@@ -19,9 +20,7 @@ class Issue(NamedTuple):
 
 
 ONE_OP = Issue(1.0, 1.0)
-COLLECTIVE = Issue(5.0, 1.0)
-"""A collective: ``all_to_all_single`` with its split sizes 96-117 us forward, 130 us backward,
-``allreduce_`` 89 us."""
+COLLECTIVE = Issue(COLLECTIVE_OPS, 1.0)
 COMPILED_CALL_OPS = 3.0
 """A call of a compiled function whose guards hold: 35 to 40 us (pytorch pull request 190390) beside
 the 14 us of an operator on hosts as they were measured here."""

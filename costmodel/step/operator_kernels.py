@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from costmodel.domain.dense_operators import machine_operators, rank_operators
 from costmodel.domain.hardware import Gpu, Topology
-from costmodel.domain.workload import LaunchMode, Workload
+from costmodel.domain.workload import DataType, LaunchMode, Workload
+from costmodel.kernels.listed_collectives import collective_of
 from costmodel.kernels.operators import fused_estimate, is_known, operator_estimate
 from costmodel.operators.compiled import FusedOperators, fused
 from costmodel.operators.operator_families import family_of, plain_name
@@ -27,16 +28,10 @@ def operator_kernels(workload: Workload, gpu: Gpu) -> DenseStretches:
 
     def kernels(begin: int, end: int) -> list[DenseKernel]:
         return [
-            DenseKernel(
-                "+".join(each.name.removeprefix("aten::") for each in kernel.operators),
-                estimate.seconds,
-                sum(kernel.moved),
-                role=_role(kernel.operators, gpu),
-                basis=estimate.basis,
-                gradients=tuple(sizes[n] for each in kernel.operators for n in each.parameters),
+            _kernel(kernel, precision, gpu)._replace(
+                gradients=tuple(sizes[n] for each in kernel.operators for n in each.parameters)
             )
             for kernel in _called(workload.dense.launch, operators[begin:end], operators[end:])
-            for estimate in [fused_estimate(kernel, precision, gpu)]
         ]
 
     lookup, loss, exchange = listed.lookup_place, listed.loss_place, listed.exchange_place
@@ -46,6 +41,17 @@ def operator_kernels(workload: Workload, gpu: Gpu) -> DenseStretches:
         before_exchange=kernels(loss, exchange),
         after_exchange=kernels(exchange, len(operators)),
     )
+
+
+def _kernel(kernel: FusedOperators, precision: DataType, gpu: Gpu) -> DenseKernel:
+    """Return a kernel, or a collective, without the gradients that its end makes known."""
+    name = "+".join(each.name.removeprefix("aten::") for each in kernel.operators)
+    joined = collective_of(kernel.operators[0])
+    if joined is not None:
+        return DenseKernel(name, 0.0, collective=joined)
+    estimate = fused_estimate(kernel, precision, gpu)
+    role = _role(kernel.operators, gpu)
+    return DenseKernel(name, estimate.seconds, sum(kernel.moved), role=role, basis=estimate.basis)
 
 
 def _called(
@@ -72,6 +78,8 @@ def unknown_shares(workload: Workload, topology: Topology) -> dict[str, float]:
     times = dict[str, float]()
     total = 0.0
     for each in machine_operators(rank_operators(workload), gpu).operators:
+        if collective_of(each) is not None:
+            continue
         seconds, name = operator_estimate(each, precision, gpu).seconds, plain_name(each.name)
         total += seconds
         if not is_known(each, gpu):

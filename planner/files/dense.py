@@ -119,6 +119,7 @@ def _operator_data(operator: DenseOperator[Size]) -> dict[str, Any]:
         **{name: each for name, each in lists.items() if each},
         **({"transposed": True} if operator.transposed else {}),
         **({"causal": True} if operator.causal else {}),
+        **({"ranks": operator.ranks} if operator.ranks > 1 else {}),
     }
 
 
@@ -193,6 +194,7 @@ def _operator(entry: "schema.DenseOperatorEntry") -> DenseOperator[Size]:
         embeddings=tuple(entry.embeddings),
         transposed=entry.transposed,
         causal=entry.causal,
+        ranks=entry.ranks,
     )
 
 

@@ -11,6 +11,7 @@ from costmodel.base.limits import (
     MOST_OPERANDS,
     MOST_OPERATORS,
     MOST_PARAMETERS,
+    MOST_RANKS,
     MOST_SAMPLES,
     shown,
 )
@@ -115,6 +116,9 @@ class DenseOperatorEntry(_DenseSection):
     """Whether it is a transposed convolution."""
     causal: bool = False
     """Whether it is attention to keys that are not after a query alone."""
+    ranks: Annotated[int, Field(ge=1, le=MOST_RANKS)] = 1
+    """Ranks that a collective is of, such as those of tensor parallelism: one after the other, from
+    a multiple of their number on."""
 
 
 class ParameterEntry(_DenseSection):

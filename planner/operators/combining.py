@@ -122,6 +122,7 @@ def _operator(
         embeddings=tuple(places[each] for each in first.embeddings),
         transposed=first.transposed,
         causal=first.causal,
+        ranks=first.ranks,
     )
 
 

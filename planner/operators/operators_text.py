@@ -10,7 +10,7 @@ from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.dense_operators import machine_operators
 from costmodel.domain.hardware import HardwareProfile
 from costmodel.domain.workload import DataType
-from costmodel.kernels.operators import operator_estimate, pass_times
+from costmodel.kernels.operators import listed_estimate, pass_times
 from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import BatchSize, DenseOperator, OperatorList, Pass, Size
 from costmodel.operators.work import flop, moved, work_of
@@ -79,7 +79,7 @@ def _sized(
 
 
 def _seconds(operator: DenseOperator[int], machine: OnMachine) -> Seconds:
-    return operator_estimate(operator, machine.precision, machine.hardware.gpu).seconds
+    return listed_estimate(operator, machine.precision, machine.hardware).seconds
 
 
 def operators_text(

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import ElementType, Pass, SequenceSize
 from planner.operators.batches import BatchArguments, leaves
+from planner.operators.collectives import PASS_ON, communicates, num_ranks, result_alone
 from planner.operators.refusals import GIVE_A_BATCH, ReadingError, refused
 from planner.operators.stand_ins import DenseCopy, memory_of
 
@@ -31,10 +32,6 @@ _LIBRARY = str(Path(torch.__file__).parent)
 _OWN = str(Path(__file__).parent)
 _IN_PLACE = {"aten::index_put": "aten::_index_put_impl_"}
 """What runs in place of an operator, if not the one with ``_`` after its name."""
-
-
-_COMMUNICATES = ("c10d::", "_c10d_functional::")
-"""Operators for which a rank waits for others, which do not run the model."""
 
 
 class RecordedTensor(NamedTuple):
@@ -55,10 +52,11 @@ class RecordedOperator:
     inputs: list[RecordedTensor]
     outputs: list[RecordedTensor]
     reads: list[str]
-    transposed: bool
-    causal: bool
     line: str
     """Where in the model's code it was called; empty in the backward."""
+    transposed: bool = False
+    causal: bool = False
+    ranks: int = 1
     parameters: list[str] = field(default_factory=list)
     embeddings: list[str] = field(default_factory=list)
 
@@ -67,7 +65,7 @@ class RecordedOperator:
         """What is the same in all runs."""
         counts = len(self.inputs), len(self.outputs)
         dimensions = [len(each.sizes) for each in (*self.inputs, *self.outputs)]
-        return (self.name, self.direction, self.reads, *counts, *dimensions)
+        return (self.name, self.direction, self.reads, self.ranks, *counts, *dimensions)
 
 
 class Recording(NamedTuple):
@@ -131,8 +129,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types h
         name = operator._schema.name  # noqa: SLF001 - torch has no other way
         line = _line() if self.direction is Pass.FORWARD else ""
         self.called = f"`{name}`" + (f" ({line})" if line else "")
-        if name.startswith(_COMMUNICATES):
-            raise refused(f"it communicates between ranks by {self.called}")
         tensors = list(_tensors((args, kwargs)))
         if self.originals and any(memory_of(each) in self.originals for each in tensors):
             raise refused(
@@ -140,28 +136,44 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types h
                 "a lambda, a bound method or a compiled one that is kept as an attribute does",
             )
         inputs = [self._tensor(each, given=True) for each in tensors]
+        if communicates(name):
+            return self._join(name, args, inputs, line)
         if self._fills_zeros(name, inputs):
             name = _IN_PLACE.get(name, f"{name}_")
             packet = getattr(torch.ops.aten, name.removeprefix("aten::"))
             operator = getattr(packet, operator._overloadname)  # noqa: SLF001 - as above
         result = operator(*args, **kwargs)
         outputs = [self._tensor(each) for each in _tensors(result)]
-        if not self._launches(operator, name, inputs, outputs):
-            return result
+        if self._launches(operator, name, inputs, outputs):
+            self._keep(name, inputs, outputs, line)
+            kept = self.operators[-1]
+            kept.transposed = bool(_argument(operator, "transposed", args, kwargs))
+            kept.causal = bool(_argument(operator, "is_causal", args, kwargs))
+        return result
+
+    def _join(
+        self, name: str, args: tuple[Any, ...], inputs: list[RecordedTensor], line: str
+    ) -> Any:  # noqa: ANN401 - whatever it returns
+        """Keep a collective, and return what it gives where all ranks have the same."""
+        if name in PASS_ON:
+            return args[0]
+        if family_of(name) is not OperatorFamily.COLLECTIVE:
+            raise refused(f"it communicates between ranks by {self.called}")
+        result = result_alone(name, args)
+        self._keep(name, inputs, [self._tensor(each) for each in _tensors(result)], line)
+        self.operators[-1].ranks = num_ranks(args)
+        return result
+
+    def _keep(
+        self, name: str, inputs: list[RecordedTensor], outputs: list[RecordedTensor], line: str
+    ) -> None:
+        """Add an operator to those that were called."""
         reads = dict.fromkeys(self.embedding_of.get(each.storage, "") for each in inputs)
         self.operators.append(
             RecordedOperator(
-                name=name,
-                direction=self.direction,
-                inputs=inputs,
-                outputs=outputs,
-                reads=[each for each in reads if each],
-                transposed=bool(_argument(operator, "transposed", args, kwargs)),
-                causal=bool(_argument(operator, "is_causal", args, kwargs)),
-                line=line,
+                name, self.direction, inputs, outputs, [each for each in reads if each], line
             )
         )
-        return result
 
     def _fills_zeros(self, name: str, inputs: Sequence[RecordedTensor]) -> bool:
         """Return whether an operator of the backward writes into zeros that were just made.

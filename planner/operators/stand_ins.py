@@ -21,6 +21,7 @@ from torchrec.modules.mc_embedding_modules import (
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 
 from costmodel.operators.operator_list import SequenceSize
+from planner.operators.collectives import process_groups
 from planner.operators.refusals import refused
 
 _MANAGED = (ManagedCollisionEmbeddingBagCollection, ManagedCollisionEmbeddingCollection)
@@ -202,6 +203,7 @@ def dense_copy(model: nn.Module, tables: Collection[str] = ()) -> DenseCopy:
         for each in dense
         if each.device.type not in {away, "meta"}
     })
+    memo.update((id(group), group) for group in process_groups(model))
     try:
         copied = memo[id(model)] if id(model) in memo else copy.deepcopy(model, memo)
     except Exception as error:  # whatever it is, the model's own way to be copied raised it

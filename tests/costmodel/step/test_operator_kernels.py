@@ -5,14 +5,18 @@ from dense_operators import listed_step
 from machines import topology
 from plans import index, named, step, table, workload
 
+from costmodel.base.errors import PlanMismatchError
 from costmodel.domain.dense_operators import rank_operators
+from costmodel.domain.hardware import CollectiveOp
 from costmodel.domain.plan import ShardingType
-from costmodel.domain.workload import DataType, DenseModel
+from costmodel.domain.workload import DataType, DenseModel, Workload
+from costmodel.kernels.collectives import RankGroup, collective_estimate
 from costmodel.kernels.operators import operator_estimate
 from costmodel.operators.operator_list import OperatorList, Size
 from costmodel.step import dense
+from costmodel.step.graph import Resource, Stage
 from costmodel.step.operation_timeline import operation_timeline
-from costmodel.step.operator_kernels import operator_kernels
+from costmodel.step.operator_kernels import operator_kernels, unknown_shares
 
 LISTED = replace(workload(table(dim=8)), dense=DenseModel(operators=listed_step()))
 TWO = topology(2)
@@ -64,3 +68,47 @@ def test_runs_written_as_one_take_as_long(world_size: int, monkeypatch: pytest.M
     assert operation_timeline(as_runs).step_time == pytest.approx(
         operation_timeline(apart).step_time, rel=1e-12
     )
+
+
+def tensor_parallel(ranks: int) -> Workload:
+    """The list with an all-reduce of the layer's output before embeddings are added."""
+    first, *rest = listed_step().operators
+    sent = replace(first, name="c10d::allreduce_", inputs=first.outputs, ranks=ranks)
+    operators = replace(listed_step(), operators=(first, sent, *rest))
+    return replace(LISTED, dense=DenseModel(operators=operators))
+
+
+def test_a_collective_of_the_list_waits_and_is_waited_for_at_its_place() -> None:
+    ranks = topology(8, 4)
+    made = step(tensor_parallel(4), ranks, ShardingType.TABLE_WISE, 0)
+    sent, waits = index(made, "c10d::allreduce_"), index(made, "wait for c10d::allreduce_")
+    first = made.ops.index(named(made, "mm")[0])
+    assert first in made.ops[sent].after
+    assert made.ops[waits].after == (sent,)
+    assert first < sent < waits < index(made, "add")
+    assert made.ops[waits].resource == Resource.COMPUTE
+    assert (made.ops[sent].stage, made.ops[sent].group) == (Stage.ALL_REDUCE, "intra_node")
+    of_four = RankGroup(num_ranks=4, ranks_per_node=4)
+    size = 4.0 * 8 * LISTED.local_batch_size
+    assert made.ops[sent].seconds.tolist() == pytest.approx(
+        [collective_estimate(CollectiveOp.ALL_REDUCE, size, of_four, ranks.hardware).seconds] * 8
+    )
+
+
+def test_a_step_is_longer_by_the_collective_that_its_kernels_wait_for() -> None:
+    ranks = topology(4)
+    alone, joined = (
+        operation_timeline(step(work, ranks, ShardingType.DATA_PARALLEL)).step_time
+        for work in (tensor_parallel(1), tensor_parallel(2))
+    )
+    assert joined > alone
+
+
+def test_ranks_that_nodes_or_the_job_do_not_hold_evenly_are_refused() -> None:
+    for number, ranks in ((3, topology(4)), (6, topology(8, 4)), (16, topology(8, 4))):
+        with pytest.raises(PlanMismatchError, match=f"a collective of {number} ranks"):
+            step(tensor_parallel(number), ranks, ShardingType.TABLE_WISE, 0)
+
+
+def test_collectives_have_no_share_of_the_kernels() -> None:
+    assert not unknown_shares(tensor_parallel(2), TWO)

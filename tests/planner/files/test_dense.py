@@ -55,6 +55,10 @@ LISTED = OperatorList(
             outputs=(tensor(WIDTH, WIDTH, WIDTH, storage=3),),
             parameters=(0,), embeddings=(0,), transposed=True, causal=True,
         ),
+        DenseOperator(
+            name="c10d::allreduce_", direction=Pass.BACKWARD,
+            inputs=(tensor(SAMPLES, WIDTH, storage=4),), outputs=(), ranks=4,
+        ),
     ),
     parameters=(
         DenseParameter(name="weight", num_elements=32),
@@ -77,7 +81,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
 
 def test_plain_sizes_are_plain_numbers() -> None:
     sizes = (SAMPLES, WIDTH, *(Size(constant=each) for each in (0, -3, 2.5)))
-    (operator, _) = LISTED.operators
+    operator, *_ = LISTED.operators
     changed = replace(operator, outputs=(tensor(*sizes, storage=0),))
     (first, *_) = operators_data(replace(LISTED, operators=(changed,)))["operators"]
     written = [{"samples": 1}, 8, 0, {"constant": -3}, {"constant": 2.5}]
@@ -101,6 +105,8 @@ def with_size(size: object) -> Callable[[Any], object]:
         (with_operator(parameters=[2]), "parameters are from 0 to 1, got 2"),
         (with_operator(parameters=[-1]), "greater than or equal to 0"),
         (with_operator(inputs=[]), "`aten::mm` needs an output and 2 inputs of 2 dimensions"),
+        (with_operator(ranks=2), "`aten::mm` has 2 ranks, and is no collective"),
+        (with_operator(ranks=0), "greater than or equal to 1"),
         (with_size({"samples": 1e300}), "less than or equal to"),
         (with_size({"samples": 1e15}), "elements of a tensor must be at most"),
         (with_size({"batch": 1}), "batch"),

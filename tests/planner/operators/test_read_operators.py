@@ -1,7 +1,7 @@
 """Models read from small runs, beside what torch counts in another, larger one."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -12,7 +12,9 @@ pytest.importorskip("torchrec", reason="torchrec is not installed")
 import numpy as np
 import torch
 from torch import nn
+from torch.distributed import _functional_collectives as functional
 from torch.profiler import ProfilerActivity, profile
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.flop_counter import FlopCounterMode
 from torchrec.datasets.utils import Batch
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
@@ -21,6 +23,7 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
 from bench.dense_reading.models import TORCHREC
 from bench.dense_reading.reading import ATTENTION, EXAMPLES
+from costmodel.kernels.listed_collectives import collective_of
 from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import BatchSize, Pass, SequenceSize
 from costmodel.operators.work import work_of
@@ -186,23 +189,83 @@ def test_an_autocast_around_forward_casts_what_it_multiplies() -> None:
     assert work_of(found.at(BatchSize(99))).flop == work_of(plain.at(BatchSize(99))).flop
 
 
-class Communicates(Plain):
-    """Has other ranks' losses, too."""
+@pytest.fixture
+def four_ranks() -> Iterator[None]:
+    """A process group of four ranks, three of which are not there."""
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    yield
+    torch.distributed.destroy_process_group()
 
-    def forward(self, dense: torch.Tensor, sparse: KeyedJaggedTensor) -> torch.Tensor:
-        loss = super().forward(dense, sparse)
-        torch.distributed.all_reduce(loss)
-        return loss
+
+class TensorParallel(nn.Module):
+    """Two layers, the second of which gives part of a sum; ``join`` communicates."""
+
+    def __init__(self, join: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, 8), nn.Linear(8, WIDTH)
+        self.join, self.group = join, torch.distributed.group.WORLD
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.join(self.down(self.up(rows).relu())).square().mean()
 
 
-def test_a_model_that_waits_for_other_ranks_is_not_run(tmp_path: Path) -> None:
-    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        with pytest.raises(ReadingError, match=r"communicates between ranks by `c10d::allreduce_`"):
-            read_operators(Communicates())
-    finally:
-        torch.distributed.destroy_process_group()
+def summed(part: torch.Tensor) -> torch.Tensor:
+    torch.distributed.all_reduce(part.detach())
+    return part
+
+
+def gathered(part: torch.Tensor) -> torch.Tensor:
+    slices = [torch.empty_like(part) for _ in range(4)]
+    torch.distributed.all_gather(slices, part.detach())
+    return part + slices[3]
+
+
+def scattered(part: torch.Tensor) -> torch.Tensor:
+    everything = functional.all_gather_single_autograd(part, 0, torch.distributed.group.WORLD)
+    return functional.reduce_scatter_single_autograd(
+        everything, "sum", 0, torch.distributed.group.WORLD
+    )
+
+
+def added(part: torch.Tensor) -> torch.Tensor:
+    return functional.all_reduce(part, "sum", torch.distributed.group.WORLD)
+
+
+@pytest.mark.usefixtures("four_ranks")
+@pytest.mark.parametrize(
+    ("join", "forward", "backward"),
+    [
+        (summed, [("all_reduce", 1)], []),
+        (gathered, [("all_gather", 4)], []),
+        (added, [("all_reduce", 1)], [("all_reduce", 1)]),
+        (scattered, [("all_gather", 4), ("reduce_scatter", 4)],
+         [("all_gather", 4), ("reduce_scatter", 4)]),
+    ],
+)  # fmt: skip
+def test_collectives_are_read_without_other_ranks(
+    join: Callable[[torch.Tensor], torch.Tensor],
+    forward: list[tuple[str, int]],
+    backward: list[tuple[str, int]],
+) -> None:
+    """Each is so many times a rank's slice."""
+    batches = [(torch.rand(samples, WIDTH),) for samples in (4, 6, 8, 12)]
+    found = read_operators(TensorParallel(join), batches)
+    for direction, expected in ((Pass.FORWARD, forward), (Pass.BACKWARD, backward)):
+        own = [each for each in found.at(BatchSize(10)).operators if each.direction is direction]
+        joined = [each for each in map(collective_of, own) if each is not None]
+        assert [(each.op, each.num_bytes / (4 * 10 * WIDTH)) for each in joined] == expected
+        assert {each.num_ranks for each in joined} <= {4}
+    assert not found.unexplained
+
+
+@pytest.mark.usefixtures("four_ranks")
+def test_a_model_that_needs_other_ranks_for_more_than_sums_is_not_run() -> None:
+    def sent(part: torch.Tensor) -> torch.Tensor:
+        torch.distributed.broadcast(part, 0)
+        return part
+
+    with pytest.raises(ReadingError, match=r"communicates between ranks by `c10d::broadcast_`"):
+        read_operators(TensorParallel(sent), [(torch.rand(16, WIDTH),)])
 
 
 class Closure(Plain):
