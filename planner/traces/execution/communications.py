@@ -10,6 +10,7 @@ PyTorch, ``torch/csrc/profiler/standalone/execution_trace_observer.cpp``: schema
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from costmodel.base.limits import MOST_RANKS
 from costmodel.base.units import Bytes
 from planner.traces.execution.operator_trace import TraceOp, read_trace
 from planner.traces.trace_files import Document, numbered_rank
@@ -43,6 +44,19 @@ class ExecutionTrace:
 def execution_traces(found: Sequence[tuple[str, Document]]) -> list[ExecutionTrace]:
     """Return the execution traces among JSON documents."""
     return [_trace(name, document) for name, document in found if _is_execution_trace(document)]
+
+
+def group_sizes(ops: Sequence[TraceOp]) -> dict[int, int]:
+    """Return the ranks of collectives by the operator that starts them, where NCCL recorded them.
+
+    They are the last argument of what such an operator calls, since PyTorch 2.4.
+    """
+    return {
+        op.parent: op.arguments[-1]
+        for op in ops
+        if op.name == _COMMUNICATION and op.arguments and type(op.arguments[-1]) is int
+        and 0 < op.arguments[-1] <= MOST_RANKS
+    }  # fmt: skip
 
 
 def _is_execution_trace(document: Document) -> bool:

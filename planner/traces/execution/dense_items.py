@@ -5,6 +5,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import ElementType, Pass
 from costmodel.step.graph import Stage
 from planner.traces.execution.operator_trace import Tensor, TraceOp
@@ -67,7 +68,8 @@ def dense_items(work: RankWork) -> DenseItems:
 
     It is what has kernels, but for lookups and what prepares their ids, for what exchanges
     embeddings between ranks and puts them together again, for DistributedDataParallel's buckets,
-    optimizers, and copies of batches from the host.
+    optimizers, and copies of batches from the host. Collectives are among it that work on what its
+    kernels made, but for parameters' gradients, as those of tensor parallelism do.
     """
     callers, found = _Callers(work.ops), DenseItems()
     ids = _memory_of_ids(work.items)
@@ -86,7 +88,8 @@ def dense_items(work: RankWork) -> DenseItems:
         reads = _reads(item, op, writes)
         new = set(writes) - written_before
         written_before |= new
-        if _is_outside(item, op, callers, ids):
+        joined = _is_joined(item, op, callers, makers)
+        if not joined and _is_outside(item, op, callers, ids):
             _exchanged(found, item, op, reads, makers)
             continue
         seen = bool(found.items) and found.items[-1].direction is Pass.BACKWARD
@@ -122,6 +125,13 @@ def _exchanged(
     elif item.backward:
         for number in reads.keys() & makers.keys():
             found.sent.setdefault(makers[number], []).append(reads[number])
+
+
+def _is_joined(item: TracedWork, op: TraceOp, callers: "_Callers", makers: Container[int]) -> bool:
+    """Return whether work is a collective of the dense part."""
+    if family_of(op.name) is not OperatorFamily.COLLECTIVE or callers.match(op):
+        return False
+    return any(item.memory[each.storage] in makers for each in op.inputs)
 
 
 def _is_outside(item: TracedWork, op: TraceOp, callers: "_Callers", ids: Container[int]) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from costmodel.base.errors import InputError, Problem
 from costmodel.base.limits import LONGEST_NAME, MOST_DIMENSIONS, MOST_OPERANDS
+from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import (
     BatchSize,
     DenseOperator,
@@ -21,6 +22,7 @@ from costmodel.operators.operator_list import (
 )
 from costmodel.operators.products import check_form
 from planner.show.format import count as counted
+from planner.traces.execution.communications import group_sizes
 from planner.traces.execution.dense_items import DenseItem, DenseItems, dense_items
 from planner.traces.execution.dense_sizes import TracedMemory
 from planner.traces.execution.operator_trace import OperatorTrace, operator_traces
@@ -88,6 +90,7 @@ class _List:
         read = dict.fromkeys(number for item in found.items for number in item.reads)
         self.embeddings = {number: found.embeddings[number] for number in read}
         self.places = {number: place for place, number in enumerate(read)}
+        self.group_sizes = group_sizes(work.ops)
         self.incomplete: Counter[str] = Counter()
         """Operators that multiply what the trace does not have, or have more than a list holds."""
 
@@ -128,12 +131,16 @@ class _List:
                 item.op, item.direction, results(item.op), partial(self.memory.tensor, item)
             )
             if _is_whole(operator):
-                listed.append((item, operator))
+                listed.append((item, replace(operator, ranks=self._ranks(item))))
             else:
                 self.incomplete[item.op.name[:_SHOWN]] += 1
         if not listed:
             raise InputError(self.traces[0].source, (_nothing(),))
         return listed
+
+    def _ranks(self, item: DenseItem) -> int:
+        """Return the ranks of a collective, those traced where it does not say it; 1 of others."""
+        return self.group_sizes.get(item.op.id, len(self.traces)) if _is_collective(item) else 1
 
     def _ready(self, places: Container[int]) -> dict[int, list[int]]:
         """Return the parameters whose gradients are there once a kernel ends, by its place.
@@ -194,10 +201,17 @@ class _List:
                 "how many samples its batch has is not known: sizes are those of that step at any "
                 "batch (`trace-model --batch-size` says it)"
             )
+        joined = {item.op.id for item in self.found.items if _is_collective(item)}
+        if joined - self.group_sizes.keys():
+            yield f"collectives that do not say of which ranks they are, are of all {ranks}"
         names = (_OPTIMIZER.match(each.name) for each in self.work.ops)
         optimizer = next((match[1] for match in names if match), None)
         if optimizer is not None:
             yield f"its optimizer is {optimizer} (`dense: optimizer` of the workload says it)"
+
+
+def _is_collective(item: DenseItem) -> bool:
+    return family_of(item.op.name) is OperatorFamily.COLLECTIVE
 
 
 def _nothing() -> Problem:

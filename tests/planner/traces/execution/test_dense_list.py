@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from execution_trace_files import EtMaker, floats, sharded_step
+from execution_trace_files import FUNCTION, Argument, EtMaker, floats, sharded_step
 
 from costmodel.base.errors import InputError
 from costmodel.base.limits import MOST_DIMENSIONS
+from costmodel.domain.hardware import CollectiveOp
+from costmodel.kernels.listed_collectives import collective_of
 from costmodel.operators.operator_list import BatchSize, OperatorList, Size
 from planner.files.dense import parse_operators, save_operators
 from planner.traces.execution.dense_list import traced_operators
@@ -106,3 +108,44 @@ def test_it_is_a_file_that_workloads_read(tmp_path: Path) -> None:
     save_operators(found, tmp_path / "dense.json")
     text = (tmp_path / "dense.json").read_text(encoding="utf-8")
     assert parse_operators(text, "dense.json") == found
+
+
+def tensor_parallel_step(*recorded: Argument) -> EtMaker:
+    """A layer whose output is summed over ranks, and its gradients, which are too.
+
+    Storages: 1 input, 2 weight, 3 output, 4 its gradient, 5 the input's, 6 the weight's.
+    """
+    maker = EtMaker()
+    product = [floats(6, 5, storage=1), floats(5, 8, storage=2)]
+    maker.add("aten::mm", product, [floats(6, 8, storage=3)])
+    sent = maker.add("c10d::allreduce_", [floats(6, 8, storage=3)])
+    if recorded:
+        maker.add("record_param_comms", [floats(6, 8, storage=3), *recorded], parent=sent)
+    outer = maker.add(FUNCTION + "MmBackward0")
+    inner = maker.add("MmBackward0", [floats(6, 8, storage=4)], parent=outer)
+    given = [floats(6, 8, storage=4), floats(8, 5, storage=2)]
+    maker.add("aten::mm", given, [floats(6, 5, storage=5)], parent=inner)
+    given = [floats(5, 6, storage=1), floats(6, 8, storage=4)]
+    maker.add("aten::mm", given, [floats(5, 8, storage=6)], parent=inner)
+    hook = maker.add(FUNCTION + "torch::autograd::AccumulateGrad")
+    maker.add("torch::autograd::AccumulateGrad", [floats(5, 8, storage=6)], parent=hook)
+    maker.add("c10d::allreduce_", [floats(5, 8, storage=6)], parent=hook)
+    maker.add("c10d::allreduce_", [floats(5, 8, storage=6)])
+    return maker
+
+
+@pytest.mark.parametrize(
+    ("recorded", "ranks"), [((), 2), ((("allreduce", [], "String", []), (4, [], "Int", [])), 4)]
+)
+def test_collectives_on_what_the_model_makes_are_listed(
+    tmp_path: Path, recorded: tuple[Argument, ...], ranks: int
+) -> None:
+    """Those of gradients are the plan's, whoever calls them."""
+    maker = tensor_parallel_step(*recorded)
+    found = listed(tmp_path, maker, maker, samples=6)
+    assert [(each.name, each.ranks) for each in found.operators] == [
+        ("aten::mm", 1), ("c10d::allreduce_", ranks), ("aten::mm", 1), ("aten::mm", 1),
+    ]  # fmt: skip
+    assert any("are of all 2" in each for each in found.assumed) is not bool(recorded)
+    (joined,) = filter(None, map(collective_of, found.at(BatchSize(60)).operators))
+    assert joined == (CollectiveOp.ALL_REDUCE, 4 * 60 * 8, ranks)
