@@ -352,6 +352,15 @@ class Host:
     """As ``op_time``, in the autograd thread."""
     sync_time: Seconds
     """CPU time to return from a device synchronization."""
+    listed_op_time: Seconds | None = None
+    """As ``op_time``, of an operator of a list, with modules and views before it; None: as that."""
+    listed_backward_op_time: Seconds | None = None
+    """The same of an operator of the backward."""
+
+    def listed_time(self, *, backward: bool) -> Seconds:
+        """Return the CPU time of an operator of a list besides its launch."""
+        own = self.listed_backward_op_time if backward else self.listed_op_time
+        return (self.backward_op_time if backward else self.op_time) if own is None else own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

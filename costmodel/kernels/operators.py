@@ -221,14 +221,16 @@ def pass_times(
     operators: OperatorList[int], precision: DataType, hardware: HardwareProfile
 ) -> dict[Pass, PassTime]:
     """Return what forward and backward take, each by itself: the larger of its two times."""
-    host = hardware.host
-    issue = {Pass.FORWARD: host.op_time, Pass.BACKWARD: host.backward_op_time}
-    found = {}
+    host, found = hardware.host, {}
     for direction in Pass:
+        backward = direction is Pass.BACKWARD
+        listed = host.listed_time(backward=backward)
+        joined = COLLECTIVE_OPS * (host.backward_op_time if backward else host.op_time)
         own = [each for each in operators.operators if each.direction is direction]
-        num_ops = sum(COLLECTIVE_OPS if collective_of(each) else 1.0 for each in own)
         found[direction] = PassTime(
             kernels=sum(listed_estimate(each, precision, hardware).seconds for each in own),
-            host=num_ops * issue[direction] + len(own) * host.launch_time,
+            host=sum(
+                host.launch_time + (joined if collective_of(each) else listed) for each in own
+            ),
         )
     return found

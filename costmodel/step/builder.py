@@ -413,7 +413,9 @@ class StepBuilder:
         return Issue(COMPILED_CALL_OPS if first else 0.0, issue.num_launches)
 
     def _issue_time(self, issue: Issue) -> Seconds:
-        return issue.num_ops * self._op_time + issue.num_launches * self._launch_time
+        listed = self.hardware.host.listed_time(backward=self.thread is Resource.AUTOGRAD)
+        ops = issue.num_ops * self._op_time + issue.num_listed * listed
+        return ops + issue.num_launches * self._launch_time
 
     def _issue(self, name: str, issue: Issue, work: Work) -> int:
         """Add the host time of the launches; a rank whose kernel is empty launches nothing."""

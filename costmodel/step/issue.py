@@ -17,9 +17,12 @@ class Issue(NamedTuple):
 
     num_ops: float
     num_launches: float
+    num_listed: float = 0.0
+    """Operators of a list."""
 
 
 ONE_OP = Issue(1.0, 1.0)
+LISTED_OP = Issue(0.0, 1.0, 1.0)
 COLLECTIVE = Issue(COLLECTIVE_OPS, 1.0)
 COMPILED_CALL_OPS = 3.0
 """A call of a compiled function whose guards hold: 35 to 40 us (pytorch pull request 190390) beside

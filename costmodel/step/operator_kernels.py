@@ -14,6 +14,7 @@ from costmodel.operators.products import MULTIPLYING
 from costmodel.operators.work import moved
 from costmodel.step.dense_kernels import DenseKernel, DenseStretches
 from costmodel.step.graph import Role
+from costmodel.step.issue import LISTED_OP
 
 
 def operator_kernels(workload: Workload, gpu: Gpu) -> DenseStretches:
@@ -51,7 +52,7 @@ def _kernel(kernel: FusedOperators, precision: DataType, gpu: Gpu) -> DenseKerne
         return DenseKernel(name, 0.0, collective=joined)
     estimate = fused_estimate(kernel, precision, gpu)
     role = _role(kernel.operators, gpu)
-    return DenseKernel(name, estimate.seconds, sum(kernel.moved), role=role, basis=estimate.basis)
+    return DenseKernel(name, estimate.seconds, sum(kernel.moved), LISTED_OP, role, estimate.basis)
 
 
 def _called(

@@ -73,6 +73,8 @@ def scenarios(topology: Topology, precision: DataType, count: int) -> tuple[Topo
 
 
 def _host(host: Host, factor: float) -> Host:
+    listed = (host.listed_op_time, host.listed_backward_op_time)
+    forward, backward = (None if each is None else each * factor for each in listed)
     return replace(
         host,
         launch_time=host.launch_time * factor,
@@ -80,6 +82,8 @@ def _host(host: Host, factor: float) -> Host:
         op_time=host.op_time * factor,
         backward_op_time=host.backward_op_time * factor,
         sync_time=host.sync_time * factor,
+        listed_op_time=forward,
+        listed_backward_op_time=backward,
     )
 
 

@@ -171,6 +171,8 @@ class HostSection(_ProfileSection):
     op_time: Stated[Time]
     backward_op_time: Stated[Time]
     sync_time: Stated[Time]
+    listed_op_time: Stated[Time] | None = None
+    listed_backward_op_time: Stated[Time] | None = None
 
 
 class LinkSection(_ProfileSection):

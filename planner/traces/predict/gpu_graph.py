@@ -131,7 +131,7 @@ class HostOperators:
     def launching(self, work: TracedWork) -> Seconds:
         """Return the host's seconds from the previous launch to this one."""
         names = work.before.outermost
-        average = self._host.backward_op_time if work.backward else self._host.op_time
+        average = self._host.listed_time(backward=work.backward)
         if not self._known:
             return average + self._host.launch_time
         self._outermost = names[-1] if names else self._outermost

@@ -66,5 +66,5 @@ def test_a_pass_has_kernels_and_the_collectives_that_they_wait_for() -> None:
         operator_estimate(kernel, DataType.FP32, A100.gpu).seconds
         + listed_estimate(sent, DataType.FP32, A100).seconds
     )
-    ops = (1 + COLLECTIVE_OPS) * host.op_time
+    ops = COLLECTIVE_OPS * host.op_time + host.listed_time(backward=False)
     assert found.host == pytest.approx(ops + 2 * host.launch_time)

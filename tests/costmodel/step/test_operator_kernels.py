@@ -112,3 +112,25 @@ def test_ranks_that_nodes_or_the_job_do_not_hold_evenly_are_refused() -> None:
 
 def test_collectives_have_no_share_of_the_kernels() -> None:
     assert not unknown_shares(tensor_parallel(2), TWO)
+
+
+def test_operators_of_a_list_have_a_host_time_of_their_own() -> None:
+    """Without one they take what others do; a collective always does."""
+    plain = topology(4)
+    host = replace(plain.hardware.host, listed_op_time=1.0, listed_backward_op_time=2.0)
+    listed = replace(plain, hardware=replace(plain.hardware, host=host))
+    found = {
+        name: [
+            float(each.seconds[0])
+            for ranks in (plain, listed)
+            for each in named(step(tensor_parallel(4), ranks, ShardingType.TABLE_WISE, 0), name)
+        ]
+        for name in ("launch add", "launch clone", "launch c10d::allreduce_")
+    }
+    assert found["launch add"] == pytest.approx([
+        host.op_time + host.launch_time, 1.0 + host.launch_time,
+    ])  # fmt: skip
+    assert found["launch clone"] == pytest.approx([
+        host.backward_op_time + host.launch_time, 2.0 + host.launch_time,
+    ])  # fmt: skip
+    assert len(set(found["launch c10d::allreduce_"])) == 1

@@ -17,7 +17,10 @@ from planner.examples import example_problem, example_workload
 from sharders.greedy.one_pass import Naive
 from sharders.problem.sharding_problem import Budget
 
-HOST_TIMES = ("launch_time", "launch_latency", "op_time", "backward_op_time", "sync_time")
+LISTED_TIMES = ("listed_op_time", "listed_backward_op_time")
+HOST_TIMES = (
+    "launch_time", "launch_latency", "op_time", "backward_op_time", "sync_time", *LISTED_TIMES,
+)  # fmt: skip
 FORWARD_TIMES = ("lookup_time", "row_read_time", "bag_time", "forward_turn_time")
 FORWARD_RATES = ("lookup_efficiency", "gather_bandwidth")
 BACKWARD_TIMES = ("gradient_time", "row_update_time", "backward_turn_time")
@@ -32,7 +35,8 @@ def full_machine(*curves: CollectiveCurve) -> Topology:
     knots = TimeCorrection(((1.0, 2.0), (2.0, 3.0)))
     gpu = replace(plain.gpu, forward_correction=knots, backward_correction=knots)
     gpu = replace(gpu, **{name: float(number) for number, name in enumerate(names, start=2)})
-    return topology(4, 2, replace(plain, gpu=gpu))
+    host = replace(plain.host, **dict.fromkeys(LISTED_TIMES, 1.0))
+    return topology(4, 2, replace(plain, gpu=gpu, host=host))
 
 
 def curve(

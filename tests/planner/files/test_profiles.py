@@ -256,6 +256,7 @@ def test_points_at_the_number_beside_its_source() -> None:
 
 MAY_BE_ZERO = {
     "latency", "launch_latency", "launch_time", "sync_time", "op_time", "backward_op_time",
+    "listed_op_time", "listed_backward_op_time",
     "overlap", "lookup_time", "row_read_time", "row_update_time", "forward_latency",
     "bag_row_time", "bag_time", "forward_turn_time", "backward_turn_time", "split_time",
     "prologue_depth",
