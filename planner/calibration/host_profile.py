@@ -7,11 +7,11 @@ adds launches, at the profile's ``launch_time``.
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 
-from costmodel.domain.hardware import HardwareProfile, Source
+from costmodel.domain.hardware import HardwareProfile
 from planner.calibration.device import open_device
 from planner.calibration.fit_host import HostFit, fit_host
+from planner.calibration.host_times import with_host_times
 from planner.calibration.machine import cache_bytes, cpu_name
 from planner.calibration.measure_host import measure_host
 from planner.calibration.points import HostPart, HostPoint
@@ -30,13 +30,7 @@ def measured_host() -> HostFit:
 
 def host_profile(base: HardwareProfile, host: HostFit, cpu: str | None = None) -> HardwareProfile:
     """Return ``base`` with measured host times; launches are ``base``'s."""
-    sources = host_sources(host, cpu or cpu_name())
-    return replace(
-        base,
-        host=replace(base.host, **host.times),
-        sources={**base.sources, **sources},
-        kinds={**base.kinds, **dict.fromkeys(sources, Source.MEASURED)},
-    )
+    return with_host_times(base, host.times, host_sources(host, cpu or cpu_name()))
 
 
 def host_sources(host: HostFit, cpu: str) -> Mapping[str, str]:

@@ -15,6 +15,7 @@ from costmodel.base.units import US, Bytes, Seconds
 from costmodel.domain.hardware import CollectiveCurve, CollectiveOp, HardwareProfile, Source
 from costmodel.domain.traced import KernelTime, OperatorOverheads, TracedTimes
 from costmodel.step.graph import NodeKind
+from planner.calibration.host_times import with_host_times
 from planner.traces.replay.algorithm1 import Operator
 from planner.traces.replay.importing import ImportedRun
 
@@ -69,11 +70,12 @@ def learned_profile(learned: Learned, base: HardwareProfile) -> HardwareProfile:
         curves[key] = _continued(curve, curves.get(key))
     shortest = min((row.median for row in learned.kernels), default=0.0)
     gpu = replace(base.gpu, kernel_latency=shortest) if shortest > 0 else base.gpu
-    names = [*(f"host.{name}" for name in learned.host), *(["gpu.kernel_latency"] * (shortest > 0))]
+    names = ["gpu.kernel_latency"] * (shortest > 0)
+    origins = dict.fromkeys((f"host.{name}" for name in learned.host), origin)
+    base = with_host_times(base, learned.host, origins)
     return replace(
         base,
         gpu=gpu,
-        host=replace(base.host, **learned.host),
         curves=tuple(curves.values()),
         sources={**base.sources, **dict.fromkeys(names, origin)},
         kinds={name: kind for name, kind in base.kinds.items() if name not in names},
