@@ -1,5 +1,6 @@
 """How long the operators of a list take on a GPU, and their host to issue them."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil
 from typing import NamedTuple
@@ -70,6 +71,8 @@ def operator_estimate(operator: DenseOperator[int], precision: DataType, gpu: Gp
     products = [each for each in products_of(operator) if each.flop]
     if not products:
         return bytes_estimate(operator, gpu)
+    if family_of(operator.name) is OperatorFamily.ATTENTION and not gpu.is_core:
+        products = list(_in_blocks(products))
     data_type = _arithmetic(operator, precision, gpu)
     estimates = [products_estimate(each, data_type, gpu) for each in products]
     longest = max(estimates, key=lambda each: each.seconds)
@@ -91,6 +94,22 @@ def listed_estimate(
         return operator_estimate(operator, precision, hardware.gpu)
     fills = joined.num_ranks % min(hardware.gpus_per_node, joined.num_ranks) == 0
     return joined.estimate(hardware.gpus_per_node if fills else joined.num_ranks, hardware)
+
+
+def _in_blocks(products: Sequence[Product]) -> Iterator[Product]:
+    """Yield attention's products with queries and keys of whole blocks, where they are of several.
+
+    So rows of any number are as those that are aligned.
+    """
+    lengths = {products[0].m, products[0].n}
+    for each in products:
+        m, n, k = (
+            ATTENTION_BLOCK * ceil(side / ATTENTION_BLOCK)
+            if side in lengths and side > ATTENTION_BLOCK
+            else side
+            for side in (each.m, each.n, each.k)
+        )
+        yield replace(each, m=m, n=n, k=k)
 
 
 def _attention_factor(operator: DenseOperator[int], gpu: Gpu) -> float:

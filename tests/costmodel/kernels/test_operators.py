@@ -200,3 +200,18 @@ def test_forward_and_backward_add_up_and_are_issued_one_by_one() -> None:
     assert times[Pass.FORWARD] == (each, host.listed_time(backward=False) + host.launch_time)
     assert times[Pass.BACKWARD].kernels == 2 * each
     assert times[Pass.BACKWARD].host == 2 * (host.listed_time(backward=True) + host.launch_time)
+
+
+@pytest.mark.parametrize("name", [ATTENTION, f"{ATTENTION}_backward"])
+def test_attention_takes_as_long_as_that_of_whole_blocks(name: str) -> None:
+    """A length that no vector of 16 bytes divides is no slower kernel's, as it is of a product."""
+
+    def seconds(length: int) -> float:
+        shape = (32, 4, length, 256)
+        given = operator(name, [shape] * (3 + name.endswith("_backward")), shape)
+        return operator_estimate(given, DataType.BF16, GPU).seconds
+
+    assert seconds(4099) == seconds(4224)
+    assert seconds(4096) < seconds(4099) < 1.1 * seconds(4096)
+    odd, even = (gemm_estimate(4096, n, 256, DataType.BF16, GPU).seconds for n in (4099, 4224))
+    assert odd > 1.5 * even

@@ -1,0 +1,249 @@
+"""A training step of HSTU on an H100, by families of kernels: `python -m bench.hstu [--write]`.
+
+The published breakdown is of a run on 16 H100, 32 samples of 4,099 tokens a rank, eight layers of
+width 1,024 (NVIDIA/recsys-examples@43465ae, Apache-2.0,
+``examples/hstu/training/benchmark/PERF_ANALYSIS.md``, 2.2 and 2.3). The dense part is written out
+below with plain operators, read without a GPU, and predicted with ``h100-sxm``; nothing was fitted
+to the step. Its elementwise work is there by fused kernels of Triton's, so that it stands beside
+operators one by one and as a compiler fuses them. Lookups are those of hash tables that FBGEMM does
+not have, and are left out. `left_out` has what families were fitted on, and how far off they are on
+what was left out. Needs torch, and ``../shared/data``.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import nn
+
+from bench.attention import operator as attention
+from bench.attention import points
+from bench.documented import ROOT
+from bench.kept import print_and_keep, read
+from costmodel.base.units import MS
+from costmodel.domain.dense_operators import machine_operators
+from costmodel.domain.hardware import Gpu, HardwareProfile
+from costmodel.domain.workload import DataType
+from costmodel.kernels.operators import ATTENTION_BACKWARD, fused_estimate, operator_estimate
+from costmodel.operators.compiled import FusedOperators, fused
+from costmodel.operators.operator_families import OperatorFamily, family_of
+from costmodel.operators.operator_list import (
+    BatchSize,
+    DenseOperator,
+    OperatorList,
+    OperatorTensor,
+    Pass,
+)
+from costmodel.operators.products import MULTIPLYING, products_of
+from costmodel.operators.work import moved
+from planner.files.profiles import load_profile
+from planner.operators.reading import read_operators
+
+RESULTS = ROOT / "bench" / "results" / "hstu.json"
+VGG = ROOT / "bench" / "results" / "vgg13.json"
+WIDTH, HEADS, LAYERS, EMBEDDED, SAMPLES, LENGTH, DROPOUT = 1024, 4, 8, 128, 32, 4099, 0.2
+TOWER = (512, 8)
+READ_TOKENS = (16, 24, 32)
+PUBLISHED: Mapping[str, float] = {
+    "attention": 79.900, "uvqk products": 33.095, "projection products": 8.905,
+    "other products": 1.919, "elementwise": 39.507,
+}  # fmt: skip
+"""Milliseconds of a step by category, of the fastest profiled one. Besides: lookups 10.6, idle 6.2,
+collectives 2.9 that nothing covers, others 1.5."""
+PUBLISHED_ATTENTION = {Pass.FORWARD: 15.718, Pass.BACKWARD: 65.550}
+"""Milliseconds of all layers' attention."""
+FITTED_LENGTHS = (2048, 4096, 8192)
+"""Queries of the points that ``ATTENTION_BACKWARD`` was fitted to."""
+
+
+class Layer(nn.Module):  # type: ignore[misc]  # torch has no types here
+    """A layer of HSTU, with the attention of a softmax, which multiplies as much."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.uvqk, self.out = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(WIDTH, WIDTH, bias=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return as many vectors as there are inputs."""
+        gate, *others = nn.functional.silu(self.uvqk(self.first(inputs))).chunk(4, -1)
+        value, query, key = (
+            each.view(1, len(inputs), HEADS, WIDTH // HEADS).transpose(1, 2) for each in others
+        )
+        seen = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        seen = self.second(seen.transpose(1, 2).reshape(len(inputs), WIDTH))
+        return inputs + self.out(nn.functional.dropout(seen * gate, DROPOUT))
+
+
+class Hstu(nn.Module):  # type: ignore[misc]  # torch has no types here
+    """Layers over embeddings of items and actions in turns, and a tower at every item."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.widen = nn.Linear(EMBEDDED, WIDTH)
+        self.layers = nn.Sequential(*(Layer() for _ in range(LAYERS)))
+        self.tower = nn.Sequential(
+            nn.Linear(WIDTH, TOWER[0]), nn.ReLU(), nn.Linear(TOWER[0], TOWER[1])
+        )
+
+    def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the loss of what is told of every second token."""
+        values = self.layers(nn.functional.dropout(self.widen(tokens), DROPOUT))[::2]
+        logits = self.tower(nn.functional.normalize(values, dim=-1))
+        return nn.functional.binary_cross_entropy_with_logits(logits.float(), labels[::2])
+
+
+def operators(gpu: Gpu) -> OperatorList[int]:
+    """Return the step's operators, read from fewer tokens."""
+    batches = [
+        (torch.rand(each, EMBEDDED).bfloat16(), torch.rand(each, TOWER[1])) for each in READ_TOKENS
+    ]
+    listed = read_operators(Hstu().bfloat16(), batches).at(BatchSize(SAMPLES * LENGTH))
+    return replace(
+        machine_operators(listed, gpu), operators=tuple(map(_of_samples, listed.operators))
+    )
+
+
+def _of_samples(operator: DenseOperator[int]) -> DenseOperator[int]:
+    """Return attention of all tokens as that of each sample's own."""
+    if family_of(operator.name) is not OperatorFamily.ATTENTION:
+        return operator
+
+    def own(tensors: Iterable[OperatorTensor[int]]) -> tuple[OperatorTensor[int], ...]:
+        return tuple(
+            replace(each, sizes=(SAMPLES, HEADS, LENGTH, *each.sizes[3:]))
+            if len(each.sizes) > 2
+            else each
+            for each in tensors
+        )
+
+    return replace(operator, inputs=own(operator.inputs), outputs=own(operator.outputs))
+
+
+def breakdown(kernels: Iterable[FusedOperators], gpu: Gpu) -> dict[str, float]:
+    """Return the milliseconds of kernels by the published categories."""
+    found: Counter[str] = Counter()
+    for kernel in kernels:
+        found[_category(kernel)] += fused_estimate(kernel, DataType.BF16, gpu).seconds / MS
+    return {name: round(found[name], 3) for name in PUBLISHED}
+
+
+def _category(kernel: FusedOperators) -> str:
+    first = kernel.operators[0]
+    family = family_of(first.name)
+    if family is OperatorFamily.ATTENTION:
+        return "attention"
+    if family not in MULTIPLYING:
+        return "elementwise"
+    sides = {side for each in products_of(first) for side in (each.m, each.n, each.k)}
+    if 4 * WIDTH in sides:
+        return "uvqk products"
+    return "projection products" if sides == {WIDTH, SAMPLES * LENGTH} else "other products"
+
+
+def _attention_times(kernels: Sequence[DenseOperator[int]], gpu: Gpu) -> Iterator[tuple[str, Any]]:
+    """Yield the attention of each pass, predicted and published."""
+    for direction, published in PUBLISHED_ATTENTION.items():
+        predicted = sum(
+            operator_estimate(each, DataType.BF16, gpu).seconds
+            for each in kernels
+            if family_of(each.name) is OperatorFamily.ATTENTION and each.direction is direction
+        )
+        yield f"attention {direction.value}", _row(predicted / MS, published)
+
+
+def attention_left_out(gpu: Gpu) -> dict[str, Any]:
+    """Return how far off attention's backward is on lengths that its rate was not fitted to.
+
+    The rate of the others is the mean of theirs, as ``ATTENTION_BACKWARD`` was fitted.
+    """
+    rates: dict[int, list[float]] = {}
+    for each in points():
+        if each.direction is Pass.BACKWARD:
+            made = attention(each.direction, each.shape)
+            whole = operator_estimate(made, DataType.FP32, gpu).seconds * ATTENTION_BACKWARD
+            rates.setdefault(each.shape[2], []).append(whole / each.seconds)
+    errors = {}
+    for length in FITTED_LENGTHS:
+        others = [rate for one in FITTED_LENGTHS if one != length for rate in rates[one]]
+        off = [abs(rate / fmean(others) - 1) for rate in rates[length]]
+        errors[str(length)] = round(100 * fmean(off), 1)
+    shorter = [abs(r / ATTENTION_BACKWARD - 1) for n in rates if n < 2048 for r in rates[n]]
+    return {
+        "fitted_on": "backward of H100, 2,048 and more queries (hstu_attention.csv)",
+        "points": sum(len(rates[length]) for length in FITTED_LENGTHS),
+        "error_percent": round(fmean(errors.values()), 1),
+        "by_length_percent": errors,
+        "never_fitted_percent": round(100 * fmean(shorter), 1),
+    }
+
+
+def left_out(hardware: HardwareProfile) -> dict[str, Any]:
+    """Return families that a constant was fitted for: on what, and their errors left out."""
+    gpu = hardware.gpu
+    fitted = {"products": (hardware.sources["gpu.gemm.bf16"], gpu.gemm[DataType.BF16])}
+    fitted |= {name: (each.origin, each) for name, each in hardware.families.items()}
+    pooled = read(VGG)["poolings"]
+    return {
+        "attention": attention_left_out(gpu),
+        "poolings": {
+            "fitted_on": "VGG-13, 128 samples (vgg13_h100_bs128_trace.csv); left out: 512",
+            "error_percent": round(100 * (pooled["predicted_ms"] / pooled["measured_ms"] - 1), 1),
+        },
+        **{
+            name: {
+                "fitted_on": origin,
+                "points": each.num_points,
+                "error_percent": None if each.error is None else round(100 * each.error, 1),
+            }
+            for name, (origin, each) in fitted.items()
+        },
+    }
+
+
+def _row(predicted: float, published: float) -> dict[str, float]:
+    error = round(100 * (predicted / published - 1), 1)
+    return {"published_ms": published, "predicted_ms": round(predicted, 3), "error_percent": error}
+
+
+def table() -> dict[str, Any]:
+    """Return every category, one by one and fused, and what was fitted."""
+    hardware = load_profile("h100-sxm")
+    gpu = hardware.gpu
+    listed = operators(gpu).operators
+    ways = {
+        "one by one": breakdown((FusedOperators((each,), moved(each)) for each in listed), gpu),
+        "fused": breakdown(fused(listed), gpu),
+    }
+    return {
+        "families": {
+            way: {
+                **{name: _row(ms, PUBLISHED[name]) for name, ms in found.items()},
+                "all of these": _row(sum(found.values()), sum(PUBLISHED.values())),
+            }
+            for way, found in ways.items()
+        },
+        "attention": dict(_attention_times(listed, gpu)),
+        "left_out": left_out(hardware),
+    }
+
+
+def show(made: Mapping[str, Any]) -> None:
+    """Print the tables."""
+    tables = {**made["families"], "attention": made["attention"]}
+    for name, rows in tables.items():
+        print(name)
+        for each, row in rows.items():
+            print(
+                f"  {each:<22}{row['published_ms']:>9.2f} ms{row['predicted_ms']:>9.2f} ms"
+                f"{row['error_percent']:>+8.1f}%"
+            )
+    for name, row in made["left_out"].items():
+        print(name, row)
+
+
+if __name__ == "__main__":
+    print_and_keep(__doc__, RESULTS, table, show)
