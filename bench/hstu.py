@@ -10,7 +10,6 @@ not have, and are left out. `left_out` has what families were fitted on, and how
 what was left out. Needs torch, and ``../shared/data``.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -25,7 +24,7 @@ from bench.documented import ROOT
 from bench.kept import print_and_keep, read
 from costmodel.base.units import MS
 from costmodel.domain.dense_operators import machine_operators
-from costmodel.domain.hardware import Gpu, HardwareProfile
+from costmodel.domain.hardware import GemmEfficiency, Gpu, HardwareProfile, KernelFamily
 from costmodel.domain.workload import DataType
 from costmodel.kernels.operators import ATTENTION_BACKWARD, fused_estimate, operator_estimate
 from costmodel.operators.compiled import FusedOperators, fused
@@ -59,7 +58,7 @@ FITTED_LENGTHS = (2048, 4096, 8192)
 """Queries of the points that ``ATTENTION_BACKWARD`` was fitted to."""
 
 
-class Layer(nn.Module):  # type: ignore[misc]  # torch has no types here
+class HstuLayer(nn.Module):  # type: ignore[misc]  # torch has no types here
     """A layer of HSTU, with the attention of a softmax, which multiplies as much."""
 
     def __init__(self) -> None:
@@ -84,7 +83,7 @@ class Hstu(nn.Module):  # type: ignore[misc]  # torch has no types here
     def __init__(self) -> None:
         super().__init__()
         self.widen = nn.Linear(EMBEDDED, WIDTH)
-        self.layers = nn.Sequential(*(Layer() for _ in range(LAYERS)))
+        self.layers = nn.Sequential(*(HstuLayer() for _ in range(LAYERS)))
         self.tower = nn.Sequential(
             nn.Linear(WIDTH, TOWER[0]), nn.ReLU(), nn.Linear(TOWER[0], TOWER[1])
         )
@@ -125,10 +124,10 @@ def _of_samples(operator: DenseOperator[int]) -> DenseOperator[int]:
 
 def breakdown(kernels: Iterable[FusedOperators], gpu: Gpu) -> dict[str, float]:
     """Return the milliseconds of kernels by the published categories."""
-    found: Counter[str] = Counter()
+    found = dict.fromkeys(PUBLISHED, 0.0)
     for kernel in kernels:
         found[_category(kernel)] += fused_estimate(kernel, DataType.BF16, gpu).seconds / MS
-    return {name: round(found[name], 3) for name in PUBLISHED}
+    return {name: round(each, 3) for name, each in found.items()}
 
 
 def _category(kernel: FusedOperators) -> str:
@@ -184,7 +183,9 @@ def attention_left_out(gpu: Gpu) -> dict[str, Any]:
 def left_out(hardware: HardwareProfile) -> dict[str, Any]:
     """Return families that a constant was fitted for: on what, and their errors left out."""
     gpu = hardware.gpu
-    fitted = {"products": (hardware.sources["gpu.gemm.bf16"], gpu.gemm[DataType.BF16])}
+    fitted: dict[str, tuple[str, GemmEfficiency | KernelFamily]] = {
+        "products": (hardware.sources["gpu.gemm.bf16"], gpu.gemm[DataType.BF16])
+    }
     fitted |= {name: (each.origin, each) for name, each in hardware.families.items()}
     pooled = read(VGG)["poolings"]
     return {

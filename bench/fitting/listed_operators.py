@@ -14,6 +14,7 @@ the first of these being a geometric mean over operators.
 
 import csv
 import re
+from argparse import ArgumentParser
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -21,8 +22,6 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any, NamedTuple
 
-from bench.documented import ROOT
-from bench.kept import parser_of
 from costmodel.base.units import US, Seconds
 from costmodel.domain.hardware import Device
 from costmodel.operators.operator_list import Pass
@@ -30,6 +29,7 @@ from planner.files.profiles import load_profile, profile_names
 from planner.traces.trace_files import Document, read_documents
 
 TRACED = Path(__file__).parent / "listed_operators.csv"
+ROOT = TRACED.parents[2]
 STUDY = ROOT / "bench" / "results" / "gpu_study_h200_2026-11-26" / "traces.tar.xz"
 SHARED = ROOT.parent / "shared" / "data" / "traces"
 SOURCES: Mapping[str, tuple[str, Sequence[Path]]] = {
@@ -154,7 +154,8 @@ def gpu_profiles() -> list[str]:
 
 def main() -> None:
     """Print ratios by machine, and the times of all profiles of GPUs."""
-    parser = parser_of(__doc__, TRACED)
+    parser = ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help=f"read {TRACED.name} from traces")
     if parser.parse_args().write:
         rows = list(read())
         with TRACED.open("w", newline="", encoding="utf-8") as file:

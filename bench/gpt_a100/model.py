@@ -77,7 +77,7 @@ def _own_ids(ids: torch.Tensor, number: int) -> tuple[torch.Tensor, torch.Tensor
     return elsewhere, (ids - 0).masked_fill_(elsewhere, 0)
 
 
-class Layer(nn.Module):  # type: ignore[misc]  # torch has no types here
+class GptLayer(nn.Module):  # type: ignore[misc]  # torch has no types here
     """Attention and MLP of a GPT; the causal mask is inside the softmax, as Megatron's is."""
 
     def __init__(self, ranks: int) -> None:
@@ -128,7 +128,7 @@ class Gpt(nn.Module):  # type: ignore[misc]  # torch has no types here
         self.ranks = ranks
         self.words = nn.Embedding(VOCABULARY // ranks, WIDTH)
         self.places = nn.Embedding(SEQUENCE, WIDTH)
-        self.layers = nn.ModuleList(Layer(ranks) for _ in range(depth))
+        self.layers = nn.ModuleList(GptLayer(ranks) for _ in range(depth))
         self.norm = nn.LayerNorm(WIDTH)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
