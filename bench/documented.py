@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from math import isclose
 from pathlib import Path
 
 from bench.forked_python import python_command
@@ -21,12 +22,19 @@ from bench.forked_python import python_command
 ROOT = Path(__file__).parents[1]
 SHOWN = ("bench", "examples")
 """Folders of the repository that commands on pages name."""
+CHECKOUT = "checkout"
+"""Where a reader of a page starts."""
+QUICK = {"PLANNER_TIME_LIMIT": "0.2s"}
+"""Settings with which commands of pages end soon."""
 LANGUAGES = ("console", "python", "sh", "yaml")
 _BLOCK = re.compile(
     r"^(?:<!-- (?P<kind>file|run|not run)(?:: (?P<argument>[^\n]*?))? -->\n)?"
     r"```(?P<language>\w+)[^\n]*\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+_END = "END OF THE BLOCK"
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+_BAR = re.compile("[·▏▎▍▌▋▊▉█]+")
 _OUTPUT = re.compile(
     r"\n*<!-- begin output -->\n```text\n(?P<body>.*?)```\n<!-- end output -->", re.DOTALL
 )
@@ -58,17 +66,22 @@ def blocks(text: str) -> Iterator[CodeBlock]:
             )
 
 
-def run_page(text: str, folder: Path, settings: Mapping[str, str]) -> list[tuple[CodeBlock, str]]:
-    """Write the files of a page and run its commands, in an empty folder.
+def run_page(
+    text: str, folder: Path, settings: Mapping[str, str], hurry: Mapping[str, str]
+) -> list[tuple[CodeBlock, str]]:
+    """Do what a page says from top to bottom, as a reader would: in one shell, in a new checkout.
 
     Parameters
     ----------
     text
         The page.
     folder
-        Where to do it; gets the folders of the repository that pages name as links.
+        An empty folder. The shell starts in its ``CHECKOUT``, which has the folders of the
+        repository that pages name, as links; the packages are installed.
     settings
         Environment variables besides those there are.
+    hurry
+        More of them, for blocks whose output the page does not show.
 
     Returns
     -------
@@ -78,24 +91,73 @@ def run_page(text: str, folder: Path, settings: Mapping[str, str]) -> list[tuple
     Raises
     ------
     subprocess.CalledProcessError
-        One of them failed.
+        A command failed; the error has its block, and what that printed.
 
     """
+    checkout, printed = folder / CHECKOUT, folder / "printed"
+    for made in (checkout, printed):
+        made.mkdir()
     for name in SHOWN:
-        (folder / name).symlink_to(ROOT / name)
-    environment = {**os.environ, **settings, "PATH": _path(folder), "PYTHONPATH": str(ROOT)}
-    ran = []
-    for block in blocks(text):
-        if block.kind == "file":
-            (folder / block.argument).write_text(block.body, encoding="utf-8")
-        elif block.kind == "run" and (not block.argument or find_spec(block.argument)):
-            ran.append((block, _run(block, folder, environment)))
-    return ran
+        (checkout / name).symlink_to(ROOT / name)
+    environment = {
+        **os.environ,
+        **settings,
+        "PATH": _path(folder),
+        "PYTHONPATH": _installed(folder),
+    }
+    done = [
+        block
+        for block in blocks(text)
+        if block.kind == "file"
+        or (block.kind == "run" and (not block.argument or find_spec(block.argument)))
+    ]
+    script = "\n".join(
+        _step(block, printed / str(number), {} if _OUTPUT.match(text, block.end) else hurry)
+        for number, block in enumerate(done)
+    )
+    shell = subprocess.run(  # noqa: S603 - what our pages say
+        [shutil.which("sh") or "sh", "-e"],
+        input=script, cwd=checkout, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    outputs = [(printed / str(number)).read_text("utf-8") for number in range(_count(printed))]
+    if shell.returncode:
+        failed = done[len(outputs) - 1].body
+        raise subprocess.CalledProcessError(
+            shell.returncode, failed, output=outputs[-1], stderr=shell.stderr
+        )
+    ran = zip(done, outputs, strict=True)
+    return [(block, output) for block, output in ran if block.kind == "run"]
+
+
+def _step(block: CodeBlock, printed: Path, hurry: Mapping[str, str]) -> str:
+    """Return what a reader types for a block: lines of a shell, which stay in its folder."""
+    settings = [f"export {name}={shlex.quote(value)}" for name, value in hurry.items()]
+    body = block.body
+    if block.kind == "file":
+        body = f"cat > {shlex.quote(block.argument)} <<'{_END}'\n{body}{_END}\n"
+    elif block.language == "python":
+        body = f"python - <<'{_END}'\n{body}{_END}\n"
+    names = " ".join(hurry)
+    forgotten = f"unset {names}\n" if hurry else ""
+    return "\n".join([*settings, f"{{\n{body}}} > {shlex.quote(str(printed))}", forgotten])
+
+
+def _count(folder: Path) -> int:
+    return sum(1 for _ in folder.iterdir())
+
+
+def _installed(folder: Path) -> str:
+    """Return a folder with the packages that an installation has, and no others."""
+    packages = folder / "installed"
+    packages.mkdir()
+    for name in ("costmodel", "planner", "sharders"):
+        (packages / name).symlink_to(ROOT / name)
+    return str(packages)
 
 
 def _path(folder: Path) -> str:
     """Return a search path whose ``planner`` and ``python`` are those of this interpreter."""
-    commands = folder / ".commands"
+    commands = folder / "commands"
     commands.mkdir()
     python = shlex.join(python_command())
     for name, arguments in (("planner", "-m planner "), ("python", "")):
@@ -105,18 +167,25 @@ def _path(folder: Path) -> str:
     return os.pathsep.join([str(commands), os.environ["PATH"]])
 
 
-def _run(block: CodeBlock, folder: Path, environment: Mapping[str, str]) -> str:
-    shell = ["python", "-"] if block.language == "python" else ["sh", "-e"]
-    program = shutil.which(shell[0], path=environment["PATH"]) or shell[0]
-    done = subprocess.run(  # noqa: S603 - what our pages say
-        [program, *shell[1:]],
-        input=block.body, cwd=folder, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise subprocess.CalledProcessError(
-            done.returncode, block.body, output=done.stdout, stderr=done.stderr
-        )
-    return done.stdout
+def shown_outputs(text: str, ran: list[tuple[CodeBlock, str]]) -> Iterator[tuple[str, str]]:
+    """Yield what a page shows of each block's output, and what the block printed."""
+    for block, output in ran:
+        shown = _OUTPUT.match(text, block.end)
+        if shown:
+            yield shown["body"], output
+
+
+def alike(shown: str, printed: str) -> bool:
+    """Return whether a page shows what is printed: the same words, and numbers within 2%."""
+    told, found = (_NUMBER.sub("0", _BAR.sub("", text)).split() for text in (shown, printed))
+    if told != found:
+        return False
+    pairs = zip(_NUMBER.findall(shown), _NUMBER.findall(printed), strict=True)
+    return all(isclose(_number(one), _number(other), rel_tol=0.02) for one, other in pairs)
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", ""))
 
 
 def with_outputs(text: str, ran: list[tuple[CodeBlock, str]]) -> str:

@@ -23,7 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-IMPORTED = ("torchrec", "highspy", "pydantic", "rich.console", "yaml")
+IMPORTED = ("altair", "highspy", "pyarrow.dataset", "pydantic", "rich.console", "torchrec", "yaml")
 """What takes long to import, and is nothing of ours."""
 STREAMS = ("stdin", "stdout", "stderr")
 

@@ -2,7 +2,7 @@
 
 Text between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is generated: tables from
 ``bench/results/*.json``, and with ``--screen`` the screen of the first command and what the
-commands of the tutorial print, by running them. A test checks that the tables are those of the
+commands of other pages print, by running them. A test checks that the tables are those of the
 committed results.
 """
 
@@ -24,7 +24,7 @@ from bench import (
     torchrec_tables,
 )
 from bench.choice import mean_regrets
-from bench.documented import run_page, with_outputs
+from bench.documented import QUICK, run_page, with_outputs
 from bench.kept import write
 from costmodel.base.units import MS
 
@@ -37,8 +37,13 @@ PAGES = (
     ROOT / "docs" / "tutorial.md",
 )
 """Pages with generated text."""
-TUTORIAL = PAGES[-1]
-SCREEN = ("plan", "bench/workloads/dlrm_dcnv2.yaml", "--gpus", "8")
+SHOWING = [
+    path
+    for path in sorted((ROOT / "docs").rglob("*.md"))
+    if "<!-- begin output -->" in path.read_text(encoding="utf-8")
+]
+"""Pages that show what their commands print."""
+SCREEN = ("plan", "bench/workloads/dlrm_dcnv2.yaml", "--gpus", "8", "-o")
 COMMITS = "commits"
 """The file that says which commit has those results that do not say what code they are of."""
 
@@ -274,11 +279,11 @@ def filled(text: str, blocks: Mapping[str, str]) -> str:
 
 def screen() -> str:
     """Return what the first command of the README shows."""
-    command = [sys.executable, "-m", "planner", *SCREEN, "-o", "/dev/null"]
+    command = [sys.executable, "-m", "planner", *SCREEN, "/dev/null"]
     done = subprocess.run(  # noqa: S603 -- our own command
         command, cwd=ROOT, capture_output=True, text=True, check=True
     )
-    return f"```text\n$ planner {' '.join(SCREEN)}\n{done.stdout}```"
+    return f"```text\n$ planner {' '.join(SCREEN)} dlrm.json\n{done.stdout}```"
 
 
 def fill(blocks: Mapping[str, str]) -> None:
@@ -293,10 +298,11 @@ def main() -> None:
     blocks = {name: block(name) for name in TABLES}
     if "--screen" in sys.argv:
         blocks["screen"] = screen()
-        text = TUTORIAL.read_text(encoding="utf-8")
-        with TemporaryDirectory() as folder:
-            ran = run_page(text, Path(folder), {})
-        TUTORIAL.write_text(with_outputs(text, ran), encoding="utf-8")
+        for page in SHOWING:
+            text = page.read_text(encoding="utf-8")
+            with TemporaryDirectory() as folder:
+                ran = run_page(text, Path(folder), {}, QUICK)
+            page.write_text(with_outputs(text, ran), encoding="utf-8")
     fill(blocks)
 
 

@@ -90,6 +90,11 @@ def memory_bytes(kind: str, local_ranks: int) -> Bytes:
     return host_memory_bytes() / local_ranks
 
 
+def ranks_per_node(kind: str, local_ranks: int) -> int:
+    """Return how many ranks a node has: GPUs that torch sees, or the CPU ranks of this run."""
+    return max(local_ranks, torch.cuda.device_count()) if kind == "cuda" else local_ranks
+
+
 def host_memory_bytes() -> Bytes:
     """Return the host's memory."""
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

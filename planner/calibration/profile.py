@@ -87,6 +87,7 @@ class MachineFacts:
     num_sms: int
     """Number of SMs; 1 on a CPU, one core per rank."""
     ranks_per_node: int
+    """GPUs that the node has, one rank each, or CPU ranks that were measured together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +147,7 @@ def fit_profile(
         intra_node=links[0],
         inter_node=links[1],
         sources={
-            "gpus_per_node": "ranks per node of the calibration",
+            "gpus_per_node": "GPUs that torch sees, or CPU ranks of the calibration",
             **sources, **own.sources, **gemm_sources, **host_sources, **link_sources,
         },
         kinds={**link_kinds, **_uvm_kind(fits)},

@@ -29,6 +29,7 @@ from planner.calibration.machine import (
     machine_facts,
     memory_bytes,
     other_facts,
+    ranks_per_node,
 )
 from planner.calibration.measure_dense import has_fp8
 from planner.calibration.measure_embedding import data_types, optimizers
@@ -384,5 +385,5 @@ def machine_of(kind: str, ranks: Ranks, cache: float) -> MachineFacts:
         host_memory_bytes=host_memory_bytes(),
         l2_bytes=cache,
         num_sms=sms,
-        ranks_per_node=ranks.local_world_size,
+        ranks_per_node=ranks_per_node(kind, ranks.local_world_size),
     )

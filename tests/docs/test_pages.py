@@ -7,17 +7,13 @@ from pathlib import Path
 import pytest
 
 import planner
-from bench.documented import ROOT, blocks, run_page
+from bench.documented import CHECKOUT, QUICK, ROOT, SHOWN, alike, blocks, run_page, shown_outputs
 from planner.planned.report import STAGE_NAMES
 
 PAGES = sorted(path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md"))
 READ = (Path("README.md"), Path("CONTRIBUTING.md"), *PAGES)
 PACKAGES = [Path(name, "README.md") for name in ("costmodel", "planner", "sharders")]
-QUICK = {
-    "PLANNER_TIME_LIMIT": "0.2s",
-    "XDG_CONFIG_HOME": "/nonexistent",
-}
-"""Settings with which commands of pages end soon."""
+ALONE = {"XDG_CONFIG_HOME": "/nonexistent"}
 
 
 def text(page: Path) -> str:
@@ -30,12 +26,17 @@ def with_commands() -> list[Path]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", with_commands(), ids=str)
-def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
+def test_a_reader_can_do_what_a_page_says(page: Path, tmp_path: Path) -> None:
+    """From top to bottom, from an empty folder, to what the page shows."""
     try:
-        ran = run_page(text(page), tmp_path, QUICK)
+        ran = run_page(text(page), tmp_path, ALONE, QUICK)
     except subprocess.CalledProcessError as error:
         pytest.fail(f"{error.cmd}\n{error.stdout}{error.stderr}")
     assert ran
+    for shown, printed in shown_outputs(text(page), ran):
+        assert alike(shown, printed), f"{page} shows\n{shown}\nfor what is\n{printed}"
+    made = {path.name for path in (tmp_path / CHECKOUT).iterdir()} - set(SHOWN)
+    assert len(made) == 1, "a page keeps to a folder of its own"
 
 
 @pytest.mark.parametrize("page", READ, ids=str)

@@ -2,7 +2,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from planner.calibration.machine import keeps_memory, other_facts
+from planner.calibration.machine import keeps_memory, other_facts, ranks_per_node
 
 
 def test_what_has_changed_is_named_but_for_the_date() -> None:
@@ -21,3 +21,11 @@ def test_memory_is_kept_by_one_arena_that_maps_nothing(monkeypatch: pytest.Monke
     assert not keeps_memory()
     monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
     assert keeps_memory()
+
+
+def test_one_process_on_a_node_of_eight_gpus_measures_one_of_eight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
+    assert ranks_per_node("cuda", 1) == 8
+    assert ranks_per_node("cpu", 2) == 2
