@@ -2,12 +2,13 @@
 
 python examples/torchrec_planner.py
 
-Needs torch and torchrec, and no GPU: the model is on the meta device, its tables take no memory.
+Needs torch, torchrec 1.9.2, and no GPU: the model is on the meta device, its tables take no memory.
 """
 
 import torch
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
-from torchrec.distributed.planner import ParameterConstraints, Topology
+from torchrec.distributed.planner import ParameterConstraints
+from torchrec.distributed.planner.types import KernelConfig, TopologyFactory, TrainerConfig
 from torchrec.models.dlrm import DLRM, DLRMTrain
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
@@ -40,7 +41,10 @@ def make_model() -> torch.nn.Module:
 def main() -> None:
     """Plan for four GPUs, and print the plan that DistributedModelParallel would take."""
     planner = IterationTimePlanner(
-        topology=Topology(world_size=4, compute_device="cuda"),
+        topology=TopologyFactory.create_topology(
+            TrainerConfig(world_size=4, local_world_size=4),
+            kernel_config=KernelConfig(compute_device="cuda"),
+        ),
         batch_size=8192,
         hardware="a100-sxm-80gb",
         constraints={

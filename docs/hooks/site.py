@@ -1,4 +1,4 @@
-"""Adds pages to the documentation: files of the repository, and references made from the code.
+"""Adds pages to the documentation: files of the repository.
 
 Links in Markdown are those of the repository, so that they work where its files are read; this
 rewrites them for the site, and warns (which fails a strict build) where one leads nowhere.
@@ -10,9 +10,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import commands
-import schemas
-import torchrec_settings
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[2]
@@ -28,23 +25,6 @@ PAGES = {
     "SECURITY.md": "project/security.md",
 }
 """Files of the repository that are pages, and where."""
-GENERATED = {
-    "reference/commands.md": commands.page,
-    "reference/workload.md": lambda: schemas.page("workload"),
-    "reference/plan.md": lambda: schemas.page("plan"),
-    "reference/dense.md": lambda: schemas.page("dense"),
-    "reference/profile.md": lambda: schemas.page("profile"),
-    "reference/torchrec-settings.md": torchrec_settings.page,
-}
-MADE_FROM = {
-    "planner/cli/__init__.py": "reference/commands.md",
-    "planner/files/workload_schema.py": "reference/workload.md",
-    "planner/files/plan_schema.py": "reference/plan.md",
-    "planner/files/dense_schema.py": "reference/dense.md",
-    "planner/files/profile_schema.py": "reference/profile.md",
-    "planner/torchrec/setting_treatments.py": "reference/torchrec-settings.md",
-}
-"""Where the generated pages come from: what pages of the repository link to instead of them."""
 IMAGES = (".png", ".svg")
 _SOURCES = {page: source for source, page in PAGES.items()}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
@@ -60,16 +40,12 @@ def on_files(files: Any, config: Any) -> Any:  # noqa: ANN401 - mkdocs' types
             image = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
             if image.endswith(IMAGES) and (ROOT / image).is_file():
                 files.append(File.generated(config, image, abs_src_path=str(ROOT / image)))
-    for page, make in GENERATED.items():
-        files.append(File.generated(config, page, content=make()))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:  # noqa: ANN401 - mkdocs' types
     """Turn links between files of the repository into links between pages."""
     uri = page.file.src_uri
-    if uri in GENERATED:
-        return markdown
     source = _SOURCES.get(uri, f"docs/{uri}")
     parts = _FENCE.split(markdown)  # code is at odd places
     parts[::2] = [_LINK.sub(lambda match: _link(match, source, uri), part) for part in parts[::2]]
@@ -85,8 +61,6 @@ def _link(match: re.Match[str], source: str, uri: str) -> str:
     wanted = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
     if wanted.startswith("docs/"):
         page = wanted.removeprefix("docs/")
-    elif wanted in MADE_FROM and source.startswith("docs/"):
-        page = MADE_FROM[wanted]
     elif wanted in PAGES or wanted.endswith(IMAGES):
         page = PAGES.get(wanted, wanted)
     elif (ROOT / wanted).exists():
