@@ -180,6 +180,6 @@ def _text(estimate: "Estimate", profile: "HardwareProfile") -> str:
 
     beyond = ", outside the measured range" if estimate.extrapolated else ""
     return (
-        f"{duration(estimate.seconds):>8}   bound by {estimate.bound_by.on(profile.device)}, "
+        f"{duration(estimate.seconds):>8}   limited by {estimate.bound_by.on(profile.device)}, "
         f"{estimate.source} ({profile.name}{beyond})"
     )

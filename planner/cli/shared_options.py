@@ -154,7 +154,7 @@ def search_options(command: Command) -> Command:
             "--max-plans",
             type=COUNT,
             metavar="N",
-            help="Look at so many plans instead: same seed, same plan, on a machine of any load.",
+            help="Look at so many plans instead: same seed, same plan, however busy the machine.",
         ),
     )
     for option in reversed(options):

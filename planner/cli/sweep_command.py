@@ -109,7 +109,7 @@ def _price(text: str) -> tuple[str, float]:
 @click.option("--time-limit", type=TIME, metavar="10s", help="Of the search of one point.")
 @click.option(
     "--max-plans", type=Parsed("count", parse_count), metavar="N",
-    help="Look at so many plans a point instead: same seed, same plans, on a machine of any load.",
+    help="Look at so many plans a point instead: same seed, same plans, however busy the machine.",
 )  # fmt: skip
 @click.option(
     "--jobs", type=click.IntRange(min=1, max=MOST_JOBS), default=1,

@@ -33,7 +33,7 @@ def check_same_workload(path: str | Path, workload: Workload | str) -> Workload 
             return loaded if workload == "-" else workload
         held = f"a plan of another workload, `{old.name}` with {len(old.tables)} tables"
     message = f"holds {held}: it is not overwritten unasked"
-    hint = f"write the plan elsewhere, or over it, with `-o PLAN` (-o {path})"
+    hint = f"write the plan to another file, or over this one, with `-o PLAN` (-o {path})"
     raise InputError(str(path), (Problem(message=message, hint=hint),))
 
 

@@ -18,7 +18,7 @@ CAUSE_NAMES: Mapping[Cause, str] = {
     Cause.LOOKUP: "lookup forward",
     Cause.UPDATE: "lookup backward",
     Cause.GEMM: "matrix products",
-    Cause.MEMORY: "memory-bound kernels",
+    Cause.MEMORY: "kernels limited by memory",
     Cause.BY_BYTES: "operators without a model",
     Cause.LATENCY: "latency of collectives",
     Cause.ALL_TO_ALL: "all-to-all",
@@ -29,7 +29,7 @@ CAUSE_NAMES: Mapping[Cause, str] = {
     Cause.ALL_REDUCE_ACROSS: "all-reduce across nodes",
     Cause.REDUCE_SCATTER_ACROSS: "reduce-scatter across nodes",
     Cause.ALL_GATHER_ACROSS: "all-gather across nodes",
-    Cause.STRUCTURE: "whole steps beyond their kernels",
+    Cause.STRUCTURE: "steps that kernels do not explain",
     Cause.UNREAD: "the unread dense part",
 }
 
@@ -39,4 +39,4 @@ def confidence_text(report: Report, width: int) -> Iterator[Text]:
     confidence = report.confidence
     shares = [(cause, share) for cause, share in confidence.causes.items() if share >= _WORTH]
     named = [f"{CAUSE_NAMES[Cause(c)]} {percent(share)}" for c, share in shares[:_MOST_CAUSES]]
-    yield from wrapped(f"Its variance: {', '.join(named) or 'single kernels'}", width)
+    yield from wrapped(f"Its width comes from {', '.join(named) or 'single kernels'}", width)

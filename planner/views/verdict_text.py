@@ -87,7 +87,7 @@ def _narrow_sentence(narrow: NarrowBlocks) -> str:
     if narrow.longer is None:
         return f"{cut}wider ones are not allowed, or do not fit."
     if narrow.longer < _LEAST_SHARE:
-        kept = "so even load or room for twice the batch decided"
+        kept = "so even lookups and memory, or room for twice the batch, decided"
         return f"{cut}the step is predicted to be no longer with twice as wide ones, {kept}."
     longer = percent_fine(narrow.longer)
     return f"{cut}the step is predicted to be {longer} longer with twice as wide ones."

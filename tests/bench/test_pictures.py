@@ -1,5 +1,7 @@
 """Pictures of the documentation are of the pages that there are, and of what is predicted now."""
 
+import re
+
 import pytest
 
 import planner
@@ -14,8 +16,10 @@ from bench.pictures import (
     layout_digest,
     made,
 )
+from costmodel.base.units import MS
 from planner.files.plans import load_plan_file
 
+README = ROOT / "README.md"
 AGAIN = "make the pictures again: python -m bench.pages"
 
 
@@ -54,3 +58,9 @@ def test_comments_and_docstrings_are_no_layout() -> None:
     )
     assert code(told) == code(plain)
     assert code(plain.replace("#1", "#2")) != code(plain)
+
+
+def test_the_pictures_are_of_the_plan_that_the_first_screen_shows() -> None:
+    shown = re.search(r"^  step time +([\d.]+) ms", README.read_text("utf-8"), re.MULTILINE)
+    assert shown
+    assert load_plan_file(PLAN).step_time / MS == pytest.approx(float(shown[1]), rel=0.01), AGAIN

@@ -19,7 +19,7 @@ from planner.traces.replay.rank_graph import RankGraph, StepMark, WaitEdge
 from planner.traces.trace_files import read_documents
 
 _AWAITED = (
-    "a collective with other ranks ends when it ended; beyond what a larger message took, it waits"
+    "a collective with other ranks ends when it ended; time a larger one did not take is waiting"
 )
 
 

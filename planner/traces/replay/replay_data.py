@@ -61,7 +61,7 @@ STRETCH_COLUMNS: list[Column[Stretch]] = [
     Column("Rank", lambda part: part.rank, NUMBER, key="rank"),
     Column("Where", lambda part: part.resource, key="resource", in_text=False),
     Column("What", lambda part: part.category, key="category"),
-    Column("Bound by", lambda part: limit_of(part.category), key="bound_by"),
+    Column("Limit", lambda part: limit_of(part.category), key="bound_by"),
     Column("Most of it in", lambda part: printable(part.longest)[:_NAME_WIDTH], page=""),
     Column("Most of it in", lambda part: part.longest, key="longest", in_text=False, prose=True),
 ]

@@ -58,8 +58,8 @@ def _facts(report: ReplayReport) -> list[tuple[str, str]]:
         ("steps", f"{graph.num_steps:,}"),
     ]
     if report.breakdown is not None:
-        bounds = report.breakdown.bounds.items()
-        facts.append(("bound by", ", ".join(f"{name} {percent(share)}" for name, share in bounds)))
+        shares = (f"{name} {percent(share)}" for name, share in report.breakdown.bounds.items())
+        facts.append(("limited by", ", ".join(shares)))
     return facts
 
 

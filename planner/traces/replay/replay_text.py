@@ -98,7 +98,7 @@ def _breakdown_text(found: Breakdown, width: int) -> Iterator[Text]:
     rows = found.communication[:_MOST_ROWS]
     yield from titled(title, rows_text(communication, rows, width=width))
     shares = ", ".join(f"{name} {percent(share)}" for name, share in found.bounds.items())
-    title = f"  Critical path of the last step, bound by {shares}"
+    title = f"  Critical path of the last step, limited by {shares}"
     path = rows_text(path_columns(found.path_time), found.path, width=width, indent=4)
     yield from titled(title, path)
     longest = sorted(found.stretches, key=lambda part: -part.seconds)[:_MOST_STRETCHES]

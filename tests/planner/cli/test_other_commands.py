@@ -340,7 +340,7 @@ def test_estimate_collectives(run: Command, op: str) -> None:
     assert data["num_bytes"] == 64 * 2**20
     assert 1e-5 < data["time_s"] < 1e-2
     assert {"bound_by", "source", "extrapolated"} <= set(data)
-    assert "bound by" in run("estimate", op, *flags).out
+    assert "limited by" in run("estimate", op, *flags).out
 
 
 def test_estimate_gemm_and_embedding(run: Command) -> None:
@@ -357,7 +357,7 @@ def test_ranks_on_cpus_are_told_of_ranks_and_memory(run: Command) -> None:
     flags = ("--rows", "1000000", "--dim", "64", "--batch", "4096", *cpus)
     assert run("estimate", "embedding", *flags, "--json").data["bound_by"] == "memory bandwidth"
     estimated = run("estimate", "embedding", *flags).out
-    assert "bound by memory bandwidth" in estimated
+    assert "limited by memory bandwidth" in estimated
     run("plan", "tables.yaml", "--gpus", "2", *cpus, "--sharder", "naive", "-o", "plan.json")
     explained = run("explain", "plan.json", "--time-limit", "0.5s").out
     assert "memory bandwidth" in explained

@@ -44,7 +44,7 @@ def test_the_report(run: Command, traces: str) -> None:
     assert lines[0] == "2 ranks, 1 step · timed by the planner's simulator"
     assert "  step time   400 us simulated, 400 us measured (0.0%)" in lines
     assert ["3", "0", "400.0", "us", "400.0", "us", "0.0%"] in map(str.split, lines)
-    assert "  Critical path of the last step, bound by GPU 58%, CPU 30%, network 12%" in lines
+    assert "  Critical path of the last step, limited by GPU 58%, CPU 30%, network 12%" in lines
     assert ["20.0", "us", "200.0", "us", "1", "gemm", "GPU", "volta_sgemm"] in map(str.split, lines)
     answer = next(line for line in lines if "all_reduce x2" in line)
     assert answer.split() == ["all_reduce", "x2", "450.0", "us", "+12.5%"]

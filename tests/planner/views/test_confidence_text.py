@@ -35,7 +35,7 @@ def test_every_cause_has_a_name() -> None:
 
 def test_what_matters_is_named() -> None:
     text = " ".join(written(confidence_text(sure(), 100)).split())
-    assert text == "Its variance: host time 50%, whole steps beyond their kernels 30%"
+    assert text == "Its width comes from host time 50%, steps that kernels do not explain 30%"
 
 
 def test_data_has_units_and_shares() -> None:

@@ -22,7 +22,7 @@ EXPLANATION = """\
   0.40 ms   0.10 ms   all-to-all        all   link bandwidth   fitted
   0.50 ms   0.50 ms   dense forward       0   arithmetic       fitted
   How sure this is
-  Its variance: host time 50%, whole steps beyond their kernels 30%
+  Its width comes from host time 50%, steps that kernels do not explain 30%
   Why these choices
     user_history    column_wise ×2    1.0 GiB, 50% of the lookups; otherwise on other ranks +1.0%, \
 table_wise +20.0% (host +200 us)

@@ -38,7 +38,7 @@ def test_narrow_blocks_have_a_reason() -> None:
         " Blocks of fewer than 32 columns, of hist and 2 other tables: the step is predicted to be "
         "2.3% longer with twice as wide ones."
     )
-    assert "even load or room" in said(narrow=replace(narrow, longer=-0.01))
+    assert "even lookups and memory" in said(narrow=replace(narrow, longer=-0.01))
     assert "do not fit" in said(narrow=NarrowBlocks(tables=("hist",), longer=None))
 
 
