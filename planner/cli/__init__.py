@@ -8,6 +8,7 @@ import atexit
 import gc
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -18,6 +19,7 @@ import click
 
 from costmodel.base.errors import PlannerError
 from planner.environment.collecting import seldom_collecting
+from planner.environment.compiled import InterpretedSearchWarning
 from planner.environment.interrupts import INTERRUPTED, interrupted_code, raising
 from planner.files.standard_output import write_no_more
 from planner.show.endings import Endings
@@ -107,7 +109,8 @@ def _exit_code(arguments: list[str], endings: Endings) -> int:
     """Run a command; say why it ended, if it did not do what it was to do."""
     try:
         _keep_to_memory_limit()
-        with raising(), seldom_collecting():
+        with raising(), seldom_collecting(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", InterpretedSearchWarning)  # reports say it themselves
             code = _run(arguments, endings)
             sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough, as `head` does

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from costmodel.base.units import Seconds
+from planner.environment.compiled import SLOWDOWN, interpreted_modules
 from planner.search.search import Attempt, Search, SearchEnd
 from sharders.problem.sharding_problem import Progress
 
@@ -34,8 +35,10 @@ class Gains:
     """Time of the clock from which the time limit counts."""
     began: Seconds = field(init=False)
     """Time of the clock when searching began, modules being loaded."""
+    work_began: Seconds = field(init=False)
+    """``Search.work`` then."""
     last: Seconds = field(init=False)
-    """Time of the clock of the last gain, or of the first plan of the sharder that searches now."""
+    """``Search.work`` at the last gain, or at the first plan of the sharder that searches now."""
     first_plan: Seconds = field(default=0.0, init=False)
     """Seconds that making and timing the first plan took; 0: there is none yet."""
     sharder: str = field(default="", init=False)
@@ -43,17 +46,19 @@ class Gains:
     """Whether nothing was gained for too long."""
 
     def __post_init__(self) -> None:
-        self.start = self.last = self.began = self.search.clock()
+        self.start = self.search.clock()
+        self.begin()
 
     def begin(self) -> None:
         """Count the quiet from now on: loading modules is not searching."""
-        self.last = self.began = self.search.clock()
+        self.began = self.search.clock()
+        self.last = self.work_began = self.search.work()
 
     def watch(self, sharder: str, progress: Progress) -> None:
         """Note a sharder's progress, and pass it on with the best step of all sharders."""
         self.first_plan = self.first_plan or self.search.clock() - self.began
         if sharder != self.sharder or progress.best < self.best * (1 - WORTH_WAITING):
-            self.sharder, self.last = sharder, self.search.clock()
+            self.sharder, self.last = sharder, self.search.work()
         self.best = min(self.best, progress.best)
         self.search.watch(sharder, replace(progress, best=self.best))
 
@@ -68,12 +73,14 @@ class Gains:
 
     @property
     def least_quiet(self) -> Seconds:
-        """Seconds without a gain after which the search may end at the earliest."""
+        """Seconds of work without a gain after which the search may end at the earliest."""
         limit = self.search.time_limit
         limit = limit if limit < inf else 0.0
         if self.is_small:
-            return max(SMALL_QUIET_SHARE * limit, SMALL_QUIET_PASSES * self.first_plan)
-        return max(LEAST_QUIET, QUIET_SHARE * limit, QUIET_PASSES * self.first_plan)
+            quiet = max(SMALL_QUIET_SHARE * limit, SMALL_QUIET_PASSES * self.first_plan)
+        else:
+            quiet = max(LEAST_QUIET, QUIET_SHARE * limit, QUIET_PASSES * self.first_plan)
+        return quiet * SLOWDOWN if interpreted_modules() else quiet
 
     def over(self, sharder: str | None = None) -> bool:
         """Return whether to end the search: the time is over or going on is not worth it.
@@ -84,10 +91,9 @@ class Gains:
             return True
         counted = self.search.max_plans is not None
         if sharder == self.sharder and not self.quiet and not counted:
-            now = self.search.clock()
-            patience = self.search.patience * (self.last - self.began) + self.least_quiet
-            self.quiet = now - self.last > patience
-            if now > self.deadline():
+            patience = self.search.patience * (self.last - self.work_began) + self.least_quiet
+            self.quiet = self.search.work() - self.last > patience
+            if self.search.clock() > self.deadline():
                 return True
         return self.quiet
 

@@ -61,7 +61,8 @@ class Search:
     """Called now and then; once it returns true, the best plan so far is the answer."""
     watch: Watch = _unwatched
     clock: Callable[[], Seconds] = time.monotonic
-    """Returns the seconds by which the time limit is measured; benches use CPU time."""
+    """Returns the seconds by which the time limit is measured; benches use CPU time. Unless given,
+    progress is measured by processor time (``work``)."""
     deadline: Callable[[Seconds], Seconds] = _without_end
     """Returns the time of the clock at which to end, whatever the time limit, given the seconds
     that the first plan took: they tell how long later stages take on this machine, now."""
@@ -72,7 +73,7 @@ class Search:
     enough: Seconds = 0.0
     """The search ends once the step is no longer than these seconds."""
     patience: float = PATIENCE
-    """The search ends when nothing was gained for so many times as long as all gains took, plus
+    """The search ends when nothing was gained in so many times the work of all gains, plus
     ``Gains.least_quiet``; ``inf``: never before its time is up."""
     jobs: int = 1
     """Number of processes of this machine that search at once, each from a seed of its own."""
@@ -89,6 +90,10 @@ class Search:
             raise ValueError(f"time_limit must be 0 or more seconds, got {self.time_limit}")
         if not 0 <= self.gap <= 1:
             raise ValueError(f"gap must be a share of 0 to 1, got {self.gap}")
+
+    def work(self) -> Seconds:
+        """Return the seconds by which progress is measured: on a busy machine fewer pass."""
+        return time.process_time() if self.clock is time.monotonic else self.clock()
 
     @property
     def seconds(self) -> Seconds:

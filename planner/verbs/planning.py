@@ -1,5 +1,6 @@
 """Making a plan: a problem, a search against the clock, a choice, a report."""
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,12 @@ from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import Workload
 from costmodel.step.graph import Stage
-from planner.environment.compiled import INTERPRETED, REMEDY, interpreted_modules
+from planner.environment.compiled import (
+    INTERPRETED,
+    REMEDY,
+    InterpretedSearchWarning,
+    interpreted_modules,
+)
 from planner.environment.settings import DEFAULT_HARDWARE
 from planner.files.profiles import load_profile
 from planner.files.workload_reading import read_workload, refused
@@ -87,7 +93,14 @@ def plan(
     PlannerError
         Bad input, no plan fits, a plug-in is broken.
 
+    Warns
+    -----
+    InterpretedSearchWarning
+        The search is not compiled, as where a checkout's sources are imported.
+
     """
+    if interpreted_modules():
+        warnings.warn(f"{INTERPRETED}: {REMEDY}", InterpretedSearchWarning, stacklevel=2)
     search = _begun(search, options)
     task = planning_task(workload, hardware, gpus, nodes)
     try:

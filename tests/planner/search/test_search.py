@@ -346,6 +346,22 @@ def test_a_small_problem_is_quiet_for_less() -> None:
     assert small.least_quiet == SMALL_QUIET_PASSES
 
 
+def test_quiet_is_counted_in_work_and_interpreted_work_is_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worked = [0.0]
+    monkeypatch.setattr("planner.search.search.time.process_time", lambda: worked[0])
+    of = Gains(Search(time_limit=10.0, patience=0.0), is_small=True)
+    of.watch("annealing", told(2.0))
+    of.first_plan = 0.01
+    assert not of.over("annealing")  # whatever the clock says: other processes had the processor
+    worked[0] = 0.3 * 99
+    monkeypatch.setattr("planner.search.gains.interpreted_modules", lambda: ("any",))
+    assert not of.over("annealing")
+    monkeypatch.setattr("planner.search.gains.interpreted_modules", tuple)
+    assert of.over("annealing")
+
+
 @pytest.mark.parametrize("few", [0, 10_000])
 @pytest.mark.parametrize("passes", [0.0, 5.0, 50.0])
 def test_where_a_first_plan_takes_long_a_search_is_quiet_for_longer(
