@@ -81,7 +81,7 @@ def run_page(
     settings
         Environment variables besides those there are.
     hurry
-        More of them, for blocks whose output the page does not show.
+        Others, for blocks whose output the page does not show.
 
     Returns
     -------
@@ -111,8 +111,9 @@ def run_page(
         if block.kind == "file"
         or (block.kind == "run" and (not block.argument or find_spec(block.argument)))
     ]
+    calm = {name: settings.get(name) for name in hurry}
     script = "\n".join(
-        _step(block, printed / str(number), {} if _OUTPUT.match(text, block.end) else hurry)
+        _step(block, printed / str(number), calm if _OUTPUT.match(text, block.end) else hurry)
         for number, block in enumerate(done)
     )
     shell = subprocess.run(  # noqa: S603 - what our pages say
@@ -129,17 +130,18 @@ def run_page(
     return [(block, output) for block, output in ran if block.kind == "run"]
 
 
-def _step(block: CodeBlock, printed: Path, hurry: Mapping[str, str]) -> str:
+def _step(block: CodeBlock, printed: Path, settings: Mapping[str, str | None]) -> str:
     """Return what a reader types for a block: lines of a shell, which stay in its folder."""
-    settings = [f"export {name}={shlex.quote(value)}" for name, value in hurry.items()]
+    lines = [
+        f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"
+        for name, value in settings.items()
+    ]
     body = block.body
     if block.kind == "file":
         body = f"cat > {shlex.quote(block.argument)} <<'{_END}'\n{body}{_END}\n"
     elif block.language == "python":
         body = f"python - <<'{_END}'\n{body}{_END}\n"
-    names = " ".join(hurry)
-    forgotten = f"unset {names}\n" if hurry else ""
-    return "\n".join([*settings, f"{{\n{body}}} > {shlex.quote(str(printed))}", forgotten])
+    return "\n".join([*lines, f"{{\n{body}}} > {shlex.quote(str(printed))}"])
 
 
 def _count(folder: Path) -> int:
