@@ -11,6 +11,7 @@ from planner.cli.shared_options import (
     SEED,
     TIME,
     hardware_option,
+    headroom_option,
     nodes_option,
     output_options,
     profile_and_nodes,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     type=SHARDER,
     help="Only this; repeatable.",
 )
+@headroom_option
 @html_option
 @output_options
 def command(
@@ -107,6 +109,7 @@ def _compare_sharders(
             search=Search(
                 seed=settings.seed,
                 time_limit=settings.time_limit,
+                headroom=settings.headroom,
                 interrupted=lambda: interrupt.happened,
                 watch=progress.watch,
             ),

@@ -68,6 +68,7 @@ def command(
         search = Search(
             seed=settings.seed,
             time_limit=limit,
+            headroom=settings.headroom,
             interrupted=lambda: interrupt.happened,
             watch=progress.watch,
         )

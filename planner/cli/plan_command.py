@@ -144,6 +144,7 @@ def command(
                 time_limit=settings.time_limit,
                 began=began,
                 gap=gap,
+                headroom=settings.headroom,
                 max_plans=max_plans,
                 interrupted=lambda: interrupt.happened,
                 watch=progress.watch,

@@ -9,7 +9,7 @@ import click
 from costmodel.base.limits import MOST_RANKS, MOST_SAMPLES
 from costmodel.base.units import GB, GIB, KB, KIB, MB, MIB
 from planner.cli.values import HARDWARE, refuse_overwriting
-from planner.environment.settings import parse_count, parse_time
+from planner.environment.settings import parse_count, parse_headroom, parse_share, parse_time
 from planner.show.output import Output
 
 if TYPE_CHECKING:
@@ -68,22 +68,18 @@ class Parsed(_ParamType):
             self.fail(str(error), param, ctx)
 
 
-def parse_share(text: str) -> float:
-    """Return a share of 1 from ``1%`` or ``0.01``."""
-    number = text.strip()
-    try:
-        share = float(number.rstrip("%")) * (0.01 if number.endswith("%") else 1.0)
-    except ValueError:
-        raise ValueError(f"`{text}` is not a share; write `1%` or `0.01`") from None
-    if not 0 <= share <= 1:
-        raise ValueError(f"a share must be 0% to 100%, got `{text}`")
-    return share
-
-
 SHARE = Parsed("share", parse_share)
 SIZE = Parsed("size", parse_size)
 COUNT = Parsed("count", parse_count)
 TIME = Parsed("time", parse_time)
+
+headroom_option = click.option(
+    "--headroom",
+    type=Parsed("share", parse_headroom),
+    metavar="10%",
+    help="Share of the memory for tables that every rank keeps free, unless nothing else fits or a "
+    "fuller plan is surely faster [default: 10%].",
+)
 
 GPUS = click.IntRange(min=1, max=MOST_RANKS)
 SAMPLES = click.IntRange(min=1, max=MOST_SAMPLES)
@@ -156,6 +152,7 @@ def search_options(command: Command) -> Command:
             metavar="N",
             help="Look at so many plans instead: same seed, same plan, however busy the machine.",
         ),
+        headroom_option,
     )
     for option in reversed(options):
         command = option(command)

@@ -12,6 +12,7 @@ from planner.cli.shared_options import (
     SEED,
     TIME,
     Parsed,
+    headroom_option,
     model_options,
     output_options,
     plan_limit,
@@ -106,6 +107,7 @@ def _price(text: str) -> tuple[str, float]:
     "--sharder", metavar="NAME", type=SHARDER, help="`auto` (all built-in ones) or one of them."
 )
 @click.option("--seed", type=SEED, help="Of everything random.")
+@headroom_option
 @click.option("--time-limit", type=TIME, metavar="10s", help="Of the search of one point.")
 @click.option(
     "--max-plans", type=Parsed("count", parse_count), metavar="N",
@@ -172,7 +174,7 @@ def _swept(
     from planner.sweeping.sweep import sweep
 
     max_plans, prices = plan_limit(flags), dict(each for some in flags["prices"] for each in some)
-    chosen = {name: flags[name] for name in ("sharder", "seed", "time_limit")}
+    chosen = {name: flags[name] for name in ("sharder", "seed", "time_limit", "headroom")}
     settings = resolve(chosen)
     refuse_overwriting(settings.hardware, settings.origins["hardware"])
     hardware = flags["hardware"] or (settings.hardware,)
@@ -199,6 +201,7 @@ def _swept(
             done=done,
             seed=settings.seed,
             time_limit=settings.time_limit,
+            headroom=settings.headroom,
             max_plans=max_plans,
             jobs=flags["jobs"],
             interrupted=lambda: interrupt.happened,

@@ -3,9 +3,10 @@
 1. The best plans found, the baseline's plan and their improvements are timed under the same samples
    of the models' errors (``costmodel.uncertainty``). Annealing on one sampled machine and descents
    on all of them make the improvements (``planner.decision.robust``).
-2. The plan with the shortest mean step wins. Where the models cannot tell others from it,
-   ``robust.Preference`` decides among them: headroom, small tables whole, few and wide shards, even
-   memory and lookups.
+2. The plan with the shortest mean step wins, of those that leave the search's headroom of memory,
+   unless a fuller one is surely faster (``SURE``). Where the models cannot tell others from it,
+   ``robust.Preference`` decides among them: small tables whole, few and wide shards, even memory
+   and lookups.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from math import inf
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan
 from costmodel.engine.objective import Objective
+from costmodel.memory.rank_memory import fits
 from costmodel.step.loads import PlanLoads
 from costmodel.uncertainty.sampling import NUM_SAMPLES, Draws
 from costmodel.uncertainty.step_samples import StepSamples, sample_steps
@@ -28,9 +30,9 @@ from planner.decision.robust import (
 )
 from planner.environment.compiled import interpreted_modules
 from planner.planned.report import Confidence
-from planner.planned.verdict import SAME_STEP, kinds_text
+from planner.planned.verdict import SAME_STEP, Fuller, kinds_text
 from planner.search.one_sharder import run_sharder
-from planner.search.search import Attempt, Search
+from planner.search.search import Attempt, Search, fastest
 from sharders.problem.sharding_problem import SearchStatus, ShardingProblem
 
 MOST_STARTS = 4
@@ -55,6 +57,9 @@ IMPROVING = "annealing"
 """The sharder that improves plans, whichever sharder found them."""
 DOUBT = 0.6
 """A plan counts as faster than another only if the probability that it is faster reaches this."""
+SURE = 0.95
+"""A fuller plan wins only if it is faster with this probability: then the 90% interval of the
+difference of the two steps, which the same errors move, leaves out 0."""
 MOST_LOSS = 0.02
 """A plan whose mean step is longer by more than this share is not equal to the best plan, whatever
 the odds."""
@@ -73,6 +78,8 @@ class Choice:
     simple: Attempt | None = None
     """The simple plan (``SIMPLE``), which is one of ``plans``; None: none fits, or nothing may be
     changed."""
+    fuller: Fuller | None = None
+    """Why the plan leaves less memory free than was asked for; None: it leaves as much."""
 
     def of(self, attempt: Attempt | None) -> Confidence | None:
         """Return how sure the step of another attempt's plan is; None: it was not timed."""
@@ -88,6 +95,7 @@ def choose(
     *,
     improve: bool = True,
     max_plans: int | None = None,
+    whole: ShardingProblem | None = None,
 ) -> Choice:
     """Return the plan to use, out of those found, and how sure the choice is.
 
@@ -105,23 +113,27 @@ def choose(
     max_plans
         How many plans the search was to look at, if they are counted: descents look at a table
         for every ``PLANS_PER_LOOK`` of them, so that the choice does not depend on the clock.
+    whole
+        The problem with all memory, if ranks of ``problem`` keep a part of it free (``headroom``):
+        plans found may fill that, and are chosen only if they are surely faster.
 
     """
-    simple = simple_plan(problem, time_left) if improve else None
+    whole = whole or problem
+    simple = simple_plan(whole, time_left) if improve else None
     besides = [] if simple is None else [simple]
     found = _distinct(sorted([*attempts[1:], *besides], key=_step_time), attempts[0])
     robust = robust_search(problem, time_left, max_plans) if improve else None
     ends: list[Attempt] = []
     if robust is not None:
-        most = MOST_BEHIND * found[0].step_time
-        near = [each for each in found if each.step_time <= most]
-        far = [each for each in found if each.step_time > most]
+        roomy = found if whole is problem else [each for each in found if _fits(problem, each)]
+        near = _near(roomy)
         starts = [*_by_mean(robust, near)[:1], *(each for each in besides if each in near)]
         for start in _distinct([*starts, *_by_mean(robust, near)], starts[0])[:MOST_STARTS]:
             if not ends or robust.has_time():
                 ends += _improved(robust, start, problem)
         ends = _by_mean(robust, ends)
-        found = [*found[:1], *_by_mean(robust, near), *far]
+        near = _near(found)
+        found = [*found[:1], *_by_mean(robust, near), *(each for each in found if each not in near)]
     elif improve:
         found = sorted(found, key=_step_time)
     given = [each for each in attempts if each.status is SearchStatus.GIVEN]
@@ -129,16 +141,10 @@ def choose(
     candidates = _candidates(found, ends, by_others)
     least = 1 + len(given) if robust is None else LEAST_CANDIDATES
     candidates, samples = _timed(problem, candidates, time_left, least)
-    means = [samples.mean(number) for number in range(len(candidates))]
-    best = min(range(len(candidates)), key=means.__getitem__) if improve else 0
-    equal = [
-        number
-        for number in range(len(candidates))
-        if number == best or _is_equal(samples, means, best, number)
+    roomy_ones = [
+        n for n, each in enumerate(candidates) if whole is problem or _fits(problem, each)
     ]
-    chosen = min(equal)  # without preferences, what the search itself would return
-    if robust is not None and len(equal) > 1:
-        chosen = min(equal, key=lambda n: (robust.preference(candidates[n].found), means[n]))
+    chosen = _chosen(samples, roomy_ones, candidates, robust) if improve else 0
     order = [chosen, *(n for n in range(len(candidates)) if n != chosen)]
     return Choice(
         attempt=candidates[chosen],
@@ -146,6 +152,50 @@ def choose(
         samples=samples.of(order),
         plans=tuple(candidates[n].found for n in order),
         simple=simple,
+        fuller=None if chosen in roomy_ones else _fuller(samples, roomy_ones, chosen),
+    )
+
+
+def _near(found: Sequence[Attempt]) -> list[Attempt]:
+    """Return the plans whose steps are near the shortest one's."""
+    most = MOST_BEHIND * min(each.step_time for each in found)
+    return [each for each in found if each.step_time <= most]
+
+
+def _fits(problem: ShardingProblem, attempt: Attempt) -> bool:
+    return fits(problem.workload, problem.topology, attempt.found)
+
+
+def _chosen(
+    samples: StepSamples,
+    roomy: Sequence[int],
+    candidates: Sequence[Attempt],
+    robust: RobustSearch | None,
+) -> int:
+    """Return the number of the plan to use; ``roomy`` are those that leave the headroom.
+
+    Without preferences, it is the first one that is as good as the best.
+    """
+    numbers: Sequence[int] = range(len(candidates))
+    best = min(numbers, key=samples.mean)
+    if roomy and best not in roomy:
+        roomiest = min(roomy, key=samples.mean)
+        if samples.probability_faster(best, roomiest) < SURE:
+            best, numbers = roomiest, roomy
+    equal = [number for number in numbers if number == best or _is_equal(samples, best, number)]
+    if robust is None or len(equal) == 1:
+        return min(equal)
+    return min(equal, key=lambda n: (robust.preference(candidates[n].found), samples.mean(n)))
+
+
+def _fuller(samples: StepSamples, roomy: Sequence[int], chosen: int) -> Fuller:
+    """Return by how much, and how surely, a plan is faster than those that leave the headroom."""
+    if not roomy:
+        return Fuller(longer=None, probability_slower=None)
+    best = min(roomy, key=samples.mean)
+    return Fuller(
+        longer=samples.mean(best) / samples.mean(chosen) - 1,
+        probability_slower=samples.probability_faster(chosen, best),
     )
 
 
@@ -160,6 +210,23 @@ def _candidates(
     others = [each for each in found if kinds_text(each.found) != kinds_text(best.found)]
     order = [*ends[:1], *by_others, *others[:1], *ends[1:], *found]
     return _distinct(order, found[0])[:MOST_CANDIDATES]
+
+
+def fastest_with_room(
+    problem: ShardingProblem, whole: ShardingProblem, attempts: Sequence[Attempt]
+) -> Attempt:
+    """Return the fastest plan by the models that leaves the headroom, or a surely faster one.
+
+    ``problem`` and ``whole`` are as for ``choose``.
+    """
+    best = fastest(attempts)
+    roomy = [each for each in attempts if whole is problem or _fits(problem, each)]
+    if not roomy or best in roomy:
+        return best
+    other = fastest(roomy)
+    plans, known = (best.found, other.found), known_loads(problem)
+    samples = sample_steps(problem.workload, problem.topology, plans, loads=known)
+    return best if samples.probability_faster(0, 1) >= SURE else other
 
 
 def choosing_time(problem: ShardingProblem, limit: Seconds) -> Seconds:
@@ -187,9 +254,9 @@ def simple_plan(
     return min((each for each in made if each.plan), key=_step_time, default=None)
 
 
-def _is_equal(samples: StepSamples, means: Sequence[Seconds], best: int, number: int) -> bool:
+def _is_equal(samples: StepSamples, best: int, number: int) -> bool:
     """Return whether the models cannot tell plan ``number`` from plan ``best``."""
-    loss = means[number] / means[best] - 1
+    loss = samples.mean(number) / samples.mean(best) - 1
     return loss < SAME_STEP or (
         loss < MOST_LOSS and samples.probability_faster(best, number) < DOUBT
     )

@@ -70,6 +70,7 @@ def make_verdict(
         free_batch=_free_batch(problem, plan, time_left),
         narrow=narrow_blocks(problem, plan, time_left),
         small=cut_small(problem, plan) if in_time() else None,
+        fuller=choice.fuller,
     )
 
 

@@ -33,9 +33,6 @@ from sharders.problem.sharding_problem import ShardingProblem
 NUM_SCENARIOS, LEAST_SCENARIOS = 8, 2
 """Number of sampled machines that are searched over, and the smallest number worth searching
 over."""
-HEADROOM = 0.1
-"""Share of the bytes that a rank has for tables which preferable plans leave free: tables grow, and
-the reserve for other memory is estimated."""
 FULL_STEP = 0.02
 """Unit of ``Preference.full``, as a share of the bytes that a rank has for tables."""
 EVEN, EVEN_STEP = 1.05, 0.05
@@ -85,7 +82,8 @@ class Preference(NamedTuple):
     """
 
     full: int
-    """Bytes on the fullest rank above what leaves ``HEADROOM``, in units of ``FULL_STEP``."""
+    """Bytes on the fullest rank above what is to be filled (``Search.headroom`` is not), in units
+    of ``FULL_STEP``."""
     small: int
     """Number of small tables that are cut (``SMALL``)."""
     narrow: int
@@ -188,10 +186,6 @@ class RobustSearch:
 
     def descend(self, plan: ShardingPlan) -> ShardingPlan:
         """Return the plan at the end of a descent; its mean step is at most ``SLACK`` longer.
-
-        Its mean step is at most ``SLACK`` longer.
-
-        Its mean step is at most ``SLACK`` longer.
 
         A plan with options that are not offered is returned as it is.
         """
@@ -303,7 +297,7 @@ class RobustSearch:
         """
         capacity = max(1.0, self._problem.capacity)
         held = np.maximum(capacity - free, 0.0)
-        above = np.maximum(held.max(axis=1) / capacity - (1 - HEADROOM), 0.0)
+        above = np.maximum(held.max(axis=1) / capacity - 1, 0.0)
         full = np.rint(above / FULL_STEP).astype(int).tolist()
         skewed = (_skewness(lookups) + _skewness(held)).tolist()
         uneven = np.rint((_unevenness(lookups) + _unevenness(held)) / UNEVEN_STEP).astype(int)

@@ -38,6 +38,7 @@ class Settings:
     """None: the port of TorchRec's planner."""
     seed: int = 0
     time_limit: "Seconds" = 10.0
+    headroom: float = 0.1
     origins: Mapping[str, str]
     """Origin of each setting: ``flag``, an environment variable, a file, or ``default``."""
 
@@ -79,6 +80,26 @@ def parse_multiple(text: str) -> int:
     return parse_count(compact[:-1] if factor > 1 else compact) * factor
 
 
+def parse_share(text: str) -> float:
+    """Return a share of 1 from ``1%`` or ``0.01``."""
+    number = text.strip()
+    try:
+        share = float(number.rstrip("%")) * (0.01 if number.endswith("%") else 1.0)
+    except ValueError:
+        raise ValueError(f"`{text}` is not a share; write `1%` or `0.01`") from None
+    if not 0 <= share <= 1:
+        raise ValueError(f"a share must be 0% to 100%, got `{text}`")
+    return share
+
+
+def parse_headroom(text: str) -> float:
+    """Return the share of its memory that a rank is to keep free, below 1."""
+    share = parse_share(text)
+    if share == 1:
+        raise ValueError(f"headroom must be below 100%, got `{text}`")
+    return share
+
+
 def _parse_seed(text: str) -> int:
     try:
         seed = int(text)
@@ -95,6 +116,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "baseline": str,
     "seed": _parse_seed,
     "time_limit": parse_time,
+    "headroom": parse_headroom,
 }
 
 

@@ -102,6 +102,8 @@ class SearchReport:
     """Seconds from when the command began to when the first plan was found."""
     end: str | None = None
     """Why the search ended (``planner.search.search.SearchEnd``)."""
+    headroom: float | None = None
+    """Share of its memory that every rank was to keep free; None: a plan file does not say."""
     history: tuple[SearchPoint, ...] = ()
     """Every gain that counts, in time order; the last point is the end of the search."""
 
@@ -222,6 +224,11 @@ class Report:
     def fullest(self) -> RankReport:
         """The rank with most bytes of tables."""
         return max(self.ranks, key=lambda rank: rank.memory.tables)
+
+    @property
+    def free_share(self) -> float:
+        """Share of the memory for tables that the fullest rank has free."""
+        return 1 - self.fullest.memory.tables / self.usable_bytes if self.usable_bytes > 0 else 0.0
 
     @property
     def imbalance(self) -> float:

@@ -70,6 +70,17 @@ class CutSmall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fuller:
+    """Why a plan leaves less of a rank's memory free than the search was asked to leave."""
+
+    longer: float | None
+    """Share by which the expected step of the best plan that leaves so much is longer; None: none
+    was found."""
+    probability_slower: float | None
+    """Probability that the chosen plan is the faster one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanVerdict:
     """What the choice of a plan rests on."""
 
@@ -84,6 +95,8 @@ class PlanVerdict:
     """None: there are none."""
     small: CutSmall | None = None
     """None: all small tables are whole."""
+    fuller: Fuller | None = None
+    """None: every rank has as much memory free as was asked for."""
 
 
 def kinds_text(plan: ShardingPlan) -> str:

@@ -70,6 +70,9 @@ class Search:
     """Time of the clock when the command began, from which the limit counts; None: now."""
     gap: float = 0.01
     """The search ends once the step is above the bound by no more than this share."""
+    headroom: float = 0.1
+    """Share of its memory for tables that every rank keeps free if a plan leaves so much and no
+    fuller one is surely faster (``planner.search.headroom``)."""
     enough: Seconds = 0.0
     """The search ends once the step is no longer than these seconds."""
     patience: float = PATIENCE
@@ -90,6 +93,8 @@ class Search:
             raise ValueError(f"time_limit must be 0 or more seconds, got {self.time_limit}")
         if not 0 <= self.gap <= 1:
             raise ValueError(f"gap must be a share of 0 to 1, got {self.gap}")
+        if not 0 <= self.headroom < 1:
+            raise ValueError(f"headroom must be a share of 0 to below 1, got {self.headroom}")
 
     def work(self) -> Seconds:
         """Return the seconds by which progress is measured: on a busy machine fewer pass."""

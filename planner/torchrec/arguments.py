@@ -70,6 +70,10 @@ _ARGUMENTS: _Wanted = {
     "dense": (_type_test(DenseModel), "a planner.DenseModel"),
     "gradient_accumulation_steps": _WHOLE,
     "restore_site": _WHOLE,
+    "headroom": (
+        lambda given: _type_test(Real)(given) and 0 <= given < 1,
+        "a share of 0 to below 1",
+    ),
     "replicate": (_type_test(bool), "True, False or None"),
 }
 _NUMBERS = _list_test(_type_test(Real)), "a list of numbers"

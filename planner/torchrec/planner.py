@@ -126,6 +126,9 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         Layer of the top MLP that ``site_fqn`` of the loop's ``TrainPipelineSparseDistEmbStash``
         names, counted from 0, if the configuration of a table says ``stash_weights``; None:
         weights come back when the embeddings' gradients are sent.
+    headroom
+        Share of what the storage reservation leaves that every rank keeps free, too, unless no such
+        plan fits, or a fuller one is surely faster.
 
     """
 
@@ -157,6 +160,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         gradient_accumulation_steps: int = 1,
         restore_site: int | None = None,
         replicate: bool | None = None,
+        headroom: float = Search().headroom,
     ) -> None:
         check_arguments(locals())
         topology = topology or current_topology()
@@ -182,7 +186,8 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         }
         self._beside: tuple[Said, ...] = ()
         self.plan_loader = plan_loader
-        self._search = Search(seed=seed, time_limit=timeout_seconds or Search().time_limit)
+        limit = timeout_seconds or Search().time_limit
+        self._search = Search(seed=seed, time_limit=limit, headroom=headroom)
         if isinstance(sample_batches, Iterator):
             sample_batches = list(sample_batches)
         profile, name = resolve_profile(hardware, topology.compute_device)

@@ -21,10 +21,12 @@ from costmodel.memory.rank_memory import (
     rank_rooms,
     usable_bytes,
 )
+from planner.decision.choice import fastest_with_room
 from planner.decision.confidence import confidences
 from planner.planned.notes import notes_on
 from planner.planned.report import Confidence
-from planner.search.running import run_sharders
+from planner.search.headroom import run_with_headroom
+from planner.search.plugins import AUTO
 from planner.search.search import Attempt, Search, sharders_for
 from planner.show.format import count, duration, span
 from planner.torchrec.error_types import INPUT_VALIDATION, with_hints
@@ -338,8 +340,9 @@ def _searched(
     """Return the fastest plan of the sharders' tries, known plans that are usable among them."""
     usable = tuple(plan for plan in known if is_usable(workload, topology, plan))
     problem = ShardingProblem.of(workload, topology, usable)
-    attempts = run_sharders(sharders_for(sharder), problem, search)
-    return min((each for each in attempts if each.plan), key=lambda each: each.step_time)
+    names = sharders_for(sharder)
+    own, attempts = run_with_headroom(names, problem, search, fuller=sharder == AUTO)
+    return fastest_with_room(own, problem, [each for each in attempts if each.plan])
 
 
 def _in_hbm_if_allowed(workload: Workload) -> Workload:

@@ -20,6 +20,7 @@ from costmodel.domain.hardware import Device, HardwareProfile, Topology
 from costmodel.memory.storage import RESERVE_SHARE
 from planner.environment.settings import DEFAULT_HARDWARE
 from planner.files.profiles import load_profile
+from planner.search.headroom import with_less_hbm
 from planner.torchrec.error_types import INPUT_VALIDATION, refusing
 from planner.torchrec.modules import FoundTable
 from planner.verbs.changes import on_gpus
@@ -164,10 +165,6 @@ def with_less(
     """
     if not any(hbm_bytes) and not any(host_bytes):
         return topology
-    before = topology.withheld_bytes or (0.0,) * topology.world_size
-    withheld = tuple(
-        old + new / (1 - RESERVE_SHARE) for old, new in zip(before, hbm_bytes, strict=True)
-    )
     local = topology.local_world_size
     taken = max(
         sum(host_bytes[first : first + local]) for first in range(0, topology.world_size, local)
@@ -175,7 +172,7 @@ def with_less(
     host = topology.hardware.host
     left = max(0.0, host.memory_bytes - taken / (1 - RESERVE_SHARE))
     hardware = replace(topology.hardware, host=replace(host, memory_bytes=left))
-    return replace(topology, hardware=hardware, withheld_bytes=withheld)
+    return replace(with_less_hbm(topology, hbm_bytes), hardware=hardware)
 
 
 def on_ranks(topology: Topology, world_size: int, nodes: int | None = None) -> Topology:

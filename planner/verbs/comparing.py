@@ -18,9 +18,9 @@ from planner.decision.choice import choose, choosing_time
 from planner.decision.confidence import ranked
 from planner.environment.settings import DEFAULT_HARDWARE
 from planner.planned.planned import Comparison
+from planner.search.headroom import run_with_headroom
 from planner.search.in_turn import until_interrupted
 from planner.search.plugins import AUTO, sharder_names
-from planner.search.running import run_sharders
 from planner.search.search import Attempt, Search, several, sharders_for
 from planner.verbs.planning import HardwareLike, WorkloadLike, advised, planning_task
 from sharders.problem.sharding_problem import ShardingProblem
@@ -61,7 +61,7 @@ def compare(
                 (found[number],),
                 confidence,
                 requested=found[number].sharder,
-                seed=search.seed,
+                search=search,
             ),
         )
         for number, confidence in order
@@ -120,11 +120,11 @@ def _alone(name: str, problem: ShardingProblem, search: Search) -> Attempt:
     start, timed = search.clock(), search.max_plans is None
     choosing = choosing_time(problem, search.time_limit) if name == AUTO and timed else 0.0
     searching = replace(search, time_limit=search.time_limit - choosing)
-    tried = run_sharders(sharders_for(name), problem, searching)
+    own, tried = run_with_headroom(sharders_for(name), problem, searching, fuller=name == AUTO)
     found = sorted((each for each in tried if each.plan), key=lambda each: each.step_time)
     best = found[0]
     if name == AUTO:
         end = start + search.time_limit if timed else inf
-        best = choose(problem, found, lambda: end - search.clock()).attempt
+        best = choose(own, found, lambda: end - search.clock(), whole=problem).attempt
     evaluated = sum(attempt.evaluated for attempt in tried)
     return replace(best, sharder=name, evaluated=evaluated, time=search.clock() - start)

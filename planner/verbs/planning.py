@@ -27,6 +27,7 @@ from planner.files.profiles import load_profile
 from planner.files.workload_reading import read_workload, refused
 from planner.planned.planned import Planned
 from planner.planned.report import Baseline, Confidence, Report, SearchReport, make_report
+from planner.planned.verdict import Fuller
 from planner.search.baseline import (
     DEFAULT_BASELINE,
     NONE,
@@ -34,9 +35,9 @@ from planner.search.baseline import (
     cut_short,
     find_baseline,
 )
+from planner.search.headroom import OWN_RESERVE, run_with_headroom
 from planner.search.history import SearchHistory
 from planner.search.plugins import AUTO
-from planner.search.running import run_sharders
 from planner.search.search import Attempt, Search, fastest, search_end, sharders_for
 from planner.search.stages import PlanningStage, Stages
 from planner.verbs.loading import is_usable
@@ -53,6 +54,7 @@ JUDGING_PASSES = 2.0
 FEW_SAMPLES = 16
 """Number of samples of the models' errors where the limit left no time for choosing: the mean is
 within 1% of that of all samples, in half the time (5,000 tables on 1,024 ranks)."""
+WITHOUT_HEADROOM = Fuller(longer=None, probability_slower=None)
 WITHOUT_CHOICE = "the time limit left none for choosing: the plan is the best of the search alone"
 WorkloadLike: TypeAlias = Workload | str | Path
 HardwareLike: TypeAlias = HardwareProfile | str | Path
@@ -156,7 +158,7 @@ class PlanningTask:
         confidence: Confidence,
         *,
         requested: str,
-        seed: int,
+        search: Search,
         bound: Seconds = 0.0,
     ) -> Report:
         """Return the report on an attempt's plan, simulated."""
@@ -171,18 +173,19 @@ class PlanningTask:
         # it holds in the long run, and the last of the few steps that are timed may still take
         # less where a rank's delay has not reached the others
         least = min(max(bounds), made.modelled.seconds)
-        search = SearchReport(
+        told = SearchReport(
             sharder=attempt.sharder,
             requested=requested,
-            seed=seed,
+            seed=search.seed,
             status=attempt.status.value,
             evaluated=sum(each.evaluated for each in attempts),
             time=sum(each.time for each in attempts),
             bound=Modelled(least) if least else None,
             proof=attempt.proof,
             compiled=not interpreted_modules(),
+            headroom=None if requested in OWN_RESERVE else search.headroom,
         )
-        return replace(made, search=search)
+        return replace(made, search=told)
 
     def searched(self, sharder: str, baseline: str, search: Search) -> Planned:
         """Return the chosen plan: search, choose among plans found and the baseline's, report."""
@@ -195,20 +198,22 @@ class PlanningTask:
         search = replace(search, watch=history.watch)
         stages = Stages(problem, search)
         searching = stages.searching()
-        attempts = run_sharders(names, problem, searching)
+        own, attempts = run_with_headroom(names, problem, searching, fuller=sharder == AUTO)
         found_after = history.ended()
         stages.begin(PlanningStage.BASELINE, attempts)
-        told = find_baseline(baseline, problem, searching, attempts, stages.time_left)
+        same = attempts if own is problem else ()
+        told = find_baseline(baseline, problem, searching, same, stages.time_left)
         beside = told if isinstance(told, Attempt) else None
         stages.begin(PlanningStage.CHOICE, attempts)
         found, choice = self._candidates(attempts, beside), None
         if stages.fits(PlanningStage.CHOICE):
             choice = choose(
-                problem,
+                own,
                 found,
                 stages.time_left,
                 improve=sharder == AUTO,
                 max_plans=search.max_plans,
+                whole=problem,
             )
         stages.begin(PlanningStage.BOUND, attempts)
         bound = stages.bound()
@@ -217,7 +222,7 @@ class PlanningTask:
         chosen = best if choice is None else choice.attempt
         confidence, against = self._sure(chosen, beside, choice)
         report = self.report(
-            chosen, attempts, confidence, requested=sharder, seed=search.seed, bound=bound
+            chosen, attempts, confidence, requested=sharder, search=search, bound=bound
         )
         report = replace(report, baseline=against)
         report = _with_search(
@@ -237,6 +242,8 @@ class PlanningTask:
                 in_time=lambda: stages.fits(PlanningStage.REPORT),
                 time_left=lambda: stages.time_left(passes=JUDGING_PASSES),
             )
+            if report.free_share < search.headroom and verdict.fuller is None:
+                verdict = replace(verdict, fuller=WITHOUT_HEADROOM)
             report = replace(report, verdict=verdict)
         return self.planned(chosen, report)
 

@@ -160,15 +160,21 @@ def _ranks_text(report: Report, width: int) -> Iterator[Text]:
     if rest:
         least = min(rank.lookup for rank in report.ranks)
         yield Text(f"  {rest} less busy ranks; the least busy looks up for {duration(least)}")
-    yield from wrapped(_nearly_full(report), width, style=WARNING)
+    full = report.free_share < 1 - MOST_MEMORY
+    yield from wrapped(_room_left(report), width, style=WARNING if full else "")
 
 
-def _nearly_full(report: Report) -> str:
-    """Return how much memory the fullest rank has left, if that is little; else empty."""
+def _room_left(report: Report) -> str:
+    """Return how much memory the fullest rank has left, and how much it was to leave."""
     fullest = report.fullest
     left = report.usable_bytes - fullest.memory.tables
-    if left >= (1 - MOST_MEMORY) * report.usable_bytes:
-        return ""
+    if report.free_share >= 1 - MOST_MEMORY:
+        asked = None if report.search is None else report.search.headroom
+        if asked is None:
+            return ""
+        told = f"`--headroom` asks for {percent(asked)}" if asked else "`--headroom` asks for none"
+        free = f"{memory(left)} ({percent(report.free_share)}) free"
+        return f"The fullest, rank {fullest.rank}, has {free}; {told}."
     full = sum(r.memory.tables > MOST_MEMORY * report.usable_bytes for r in report.ranks)
     others = f" ({count(full, 'rank')} above {percent(MOST_MEMORY)})" if full > 1 else ""
     room = f"has {memory(left)} left" if left > 0.005 * report.usable_bytes else "is full"

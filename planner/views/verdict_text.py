@@ -7,9 +7,17 @@ from costmodel.step.graph import Stage
 from costmodel.uncertainty.sensitivity import FACTORS
 from planner.decision.narrow import NARROW, SMALL
 from planner.planned.report import Report, SearchReport
-from planner.planned.verdict import SAME_STEP, CutSmall, NarrowBlocks, PlanVerdict, Rival, Turn
+from planner.planned.verdict import (
+    SAME_STEP,
+    CutSmall,
+    Fuller,
+    NarrowBlocks,
+    PlanVerdict,
+    Rival,
+    Turn,
+)
 from planner.search.search import SearchEnd
-from planner.show.format import count, duration, memory, odds, percent_fine
+from planner.show.format import count, duration, memory, odds, percent, percent_fine
 
 _HOST_DECIDES = 0.3
 """Smallest share of the critical path at which the host is said to decide."""
@@ -43,6 +51,8 @@ def verdict_sentences(
         first, *others = rival_sentences(rival)
         yield first.removesuffix(".") + _why(verdict, step_time) + "."
         yield from others
+    if verdict.fuller is not None:
+        yield _fuller_sentence(verdict.fuller, search)
     if verdict.narrow is not None:
         yield _narrow_sentence(verdict.narrow)
     if verdict.small is not None:
@@ -61,6 +71,19 @@ def rival_sentences(rival: Rival) -> Iterator[str]:
     yield said[0].upper() + said[1:]
     if rival.turn is not None:
         yield turn_sentence(rival.turn)
+
+
+def _fuller_sentence(fuller: Fuller, search: SearchReport | None) -> str:
+    """Return why a rank is fuller than it was to be: what it gains, or that nothing else fits."""
+    asked = None if search is None else search.headroom
+    room = "that" if asked is None else f"{percent(asked)} of every rank's memory"
+    if fuller.longer is None or fuller.probability_slower is None:
+        return f"No plan was found that leaves {room} free (`--headroom`)."
+    longer, sure = percent_fine(fuller.longer), odds(fuller.probability_slower)
+    return (
+        f"The best plan found that leaves {room} free (`--headroom`) is expected to take {longer} "
+        f"longer: slower with P {sure}."
+    )
 
 
 def _small_sentence(small: CutSmall) -> str:
