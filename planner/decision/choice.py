@@ -79,7 +79,8 @@ class Choice:
     """The simple plan (``SIMPLE``), which is one of ``plans``; None: none fits, or nothing may be
     changed."""
     fuller: Fuller | None = None
-    """Why the plan leaves less memory free than was asked for; None: it leaves as much."""
+    """The best plan that leaves less memory free than asked, if it is chosen or has a shorter
+    expected step; None: it is neither."""
 
     def of(self, attempt: Attempt | None) -> Confidence | None:
         """Return how sure the step of another attempt's plan is; None: it was not timed."""
@@ -152,7 +153,7 @@ def choose(
         samples=samples.of(order),
         plans=tuple(candidates[n].found for n in order),
         simple=simple,
-        fuller=None if chosen in roomy_ones else _fuller(samples, roomy_ones, chosen),
+        fuller=_fuller(samples, roomy_ones, chosen),
     )
 
 
@@ -178,9 +179,9 @@ def _chosen(
     """
     numbers: Sequence[int] = range(len(candidates))
     best = min(numbers, key=samples.mean)
-    if roomy and best not in roomy:
+    if roomy:
         roomiest = min(roomy, key=samples.mean)
-        if samples.probability_faster(best, roomiest) < SURE:
+        if best == roomiest or samples.probability_faster(best, roomiest) < SURE:
             best, numbers = roomiest, roomy
     equal = [number for number in numbers if number == best or _is_equal(samples, best, number)]
     if robust is None or len(equal) == 1:
@@ -188,15 +189,19 @@ def _chosen(
     return min(equal, key=lambda n: (robust.preference(candidates[n].found), samples.mean(n)))
 
 
-def _fuller(samples: StepSamples, roomy: Sequence[int], chosen: int) -> Fuller:
-    """Return by how much, and how surely, a plan is faster than those that leave the headroom."""
-    if not roomy:
-        return Fuller(longer=None, probability_slower=None)
-    best = min(roomy, key=samples.mean)
-    return Fuller(
-        longer=samples.mean(best) / samples.mean(chosen) - 1,
-        probability_slower=samples.probability_faster(chosen, best),
-    )
+def _fuller(samples: StepSamples, roomy: Sequence[int], chosen: int) -> Fuller | None:
+    """Return what the fuller plan gains that is chosen, or could have been; None: there is none."""
+    is_chosen = chosen not in roomy
+    full = [number for number in range(samples.times.shape[1]) if number not in roomy]
+    if is_chosen and not roomy:
+        return Fuller(is_chosen=True)
+    best = chosen if is_chosen else min(full, key=samples.mean, default=chosen)
+    other = min(roomy, key=samples.mean) if is_chosen else chosen
+    longer = samples.mean(other) / samples.mean(best) - 1
+    if not is_chosen and longer <= SAME_STEP:
+        return None
+    sure = samples.probability_faster(best, other)
+    return Fuller(is_chosen=is_chosen, longer=longer, probability_slower=sure)
 
 
 def _candidates(

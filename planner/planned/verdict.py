@@ -71,13 +71,14 @@ class CutSmall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fuller:
-    """Why a plan leaves less of a rank's memory free than the search was asked to leave."""
+    """A plan that leaves less of a rank's memory free than asked, and the best one that does."""
 
-    longer: float | None
-    """Share by which the expected step of the best plan that leaves so much is longer; None: none
-    was found."""
-    probability_slower: float | None
-    """Probability that the chosen plan is the faster one."""
+    is_chosen: bool
+    """Whether it is the chosen plan: the other one then is surely slower, or there is none."""
+    longer: float | None = None
+    """Share by which the other one's expected step is longer; None: none was found."""
+    probability_slower: float | None = None
+    """Probability that the other one is slower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +97,7 @@ class PlanVerdict:
     small: CutSmall | None = None
     """None: all small tables are whole."""
     fuller: Fuller | None = None
-    """None: every rank has as much memory free as was asked for."""
+    """None: every rank has as much memory free as was asked for, and less would gain nothing."""
 
 
 def kinds_text(plan: ShardingPlan) -> str:

@@ -54,7 +54,7 @@ JUDGING_PASSES = 2.0
 FEW_SAMPLES = 16
 """Number of samples of the models' errors where the limit left no time for choosing: the mean is
 within 1% of that of all samples, in half the time (5,000 tables on 1,024 ranks)."""
-WITHOUT_HEADROOM = Fuller(longer=None, probability_slower=None)
+WITHOUT_HEADROOM = Fuller(is_chosen=True)
 WITHOUT_CHOICE = "the time limit left none for choosing: the plan is the best of the search alone"
 WorkloadLike: TypeAlias = Workload | str | Path
 HardwareLike: TypeAlias = HardwareProfile | str | Path

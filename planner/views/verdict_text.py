@@ -74,15 +74,21 @@ def rival_sentences(rival: Rival) -> Iterator[str]:
 
 
 def _fuller_sentence(fuller: Fuller, search: SearchReport | None) -> str:
-    """Return why a rank is fuller than it was to be: what it gains, or that nothing else fits."""
+    """Return what a fuller rank gains or would gain, or that nothing else fits."""
     asked = None if search is None else search.headroom
-    room = "that" if asked is None else f"{percent(asked)} of every rank's memory"
+    share = "less" if asked is None else percent(asked)
     if fuller.longer is None or fuller.probability_slower is None:
-        return f"No plan was found that leaves {room} free (`--headroom`)."
+        return f"No plan was found that leaves {share} of every rank's memory free (`--headroom`)."
     longer, sure = percent_fine(fuller.longer), odds(fuller.probability_slower)
+    if fuller.is_chosen:
+        return (
+            f"The best plan found that leaves {share} of every rank's memory free (`--headroom`) "
+            f"is expected to take {longer} longer: slower with P {sure}."
+        )
     return (
-        f"The best plan found that leaves {room} free (`--headroom`) is expected to take {longer} "
-        f"longer: slower with P {sure}."
+        f"This plan leaves {share} of every rank's memory free and is expected to take {longer} "
+        f"longer than the best fuller one, with P {sure}, which is not sure: `--headroom 0%` takes "
+        "that."
     )
 
 
