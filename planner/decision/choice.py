@@ -22,6 +22,7 @@ from costmodel.step.loads import PlanLoads
 from costmodel.uncertainty.sampling import NUM_SAMPLES, Draws
 from costmodel.uncertainty.step_samples import StepSamples, sample_steps
 from planner.decision.confidence import confidence_of
+from planner.decision.evening import evened
 from planner.decision.robust import (
     LEAST_SCENARIOS,
     RobustSearch,
@@ -311,14 +312,18 @@ def _by_mean(robust: RobustSearch, attempts: Sequence[Attempt]) -> list[Attempt]
 def _improved(robust: RobustSearch, start: Attempt, problem: ShardingProblem) -> Iterator[Attempt]:
     """Yield improvements of a plan found, as long as there is time.
 
-    Annealing runs on single machines start from it; the best of their ends and the end of a descent
-    from there are yielded.
+    Annealing runs on single machines start from it; the best of their ends, the end of a descent
+    from there, and the end of one from a plan of evener memory are yielded.
     """
     plan = min((start.found, *robust.elsewhere(start.found)), key=robust.mean)
     if plan != start.plan:
         yield _with_plan(start, plan, problem)
     if robust.has_time():
-        yield _with_plan(start, robust.descend(plan), problem)
+        end = robust.descend(plan)
+        yield _with_plan(start, end, problem)
+        even = evened(problem, end) if robust.has_time() else end
+        if even != end:
+            yield _with_plan(start, robust.descend(even), problem)
 
 
 def _with_plan(attempt: Attempt, plan: ShardingPlan, problem: ShardingProblem) -> Attempt:

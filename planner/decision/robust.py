@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.base.arrays import Array
+from costmodel.base.arrays import Array, Mask
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType
@@ -38,6 +38,8 @@ FULL_STEP = 0.02
 EVEN, EVEN_STEP = 1.05, 0.05
 """Largest value over the mean, of lookups or memory, that is even; and the unit in which what is
 above it counts (``Preference.skewed``)."""
+SHARDS_STEP = 0.1
+"""Unit of ``Preference.cuts``: a shard more for every tenth table is worth evener memory."""
 DOUBLED_STEP = 0.01
 """Unit of ``Preference.doubled``, as a share of the step at twice the batch: the models tell no
 less apart."""
@@ -47,6 +49,9 @@ its squares over the square of its sum: 1 where all ranks have the same, the num
 one rank has all."""
 SLACK = 0.005
 """Share of the mean step by which a preferable plan may be slower."""
+FAR = 0.02
+"""Share by which a change may be slower on the first machines than the best one of its table before
+it is left out."""
 GAIN = 1e-3
 """A mean step counts as shorter if it is so by at least this share."""
 MOVES = 100
@@ -88,16 +93,16 @@ class Preference(NamedTuple):
     """Number of small tables that are cut (``SMALL``)."""
     narrow: int
     """Number of shards narrower than ``NARROW`` columns, of tables that are not narrow."""
-    shards: int
-    """Number of shards: fewer are wider, and need fewer kernel arguments and checkpoint files."""
+    cuts: int
+    """Shards of a table in the mean, in units of ``SHARDS_STEP``: fewer are wider, and need fewer
+    kernel arguments and checkpoint files."""
     types: int
     """Number of sharding types in use: each has collectives of its own."""
-    cut: int
-    """Number of tables that are not whole. A replicated table is whole; one cut by rows is not,
-    even on one rank."""
     skewed: int
     """Largest lookups and memory of a rank over the mean, above ``EVEN``, in ``EVEN_STEP``: even
     ones suit any error, and leave room for tables that grow."""
+    shards: int
+    """Number of shards; a replicated table counts as one."""
     doubled: int
     """Step at twice the batch, in units of ``DOUBLED_STEP`` of the first plan's step; a large
     number where it does not fit."""
@@ -114,7 +119,6 @@ class _Shape(NamedTuple):
     small: int
     narrow: int
     shards: int
-    cut: int
     type: ShardingType
 
 
@@ -212,8 +216,7 @@ class RobustSearch:
         moves: list[Move] = [{index: choice} for choice in self._other_choices(index)]
         moves += self._exchanges(index)
         seconds, lookups, free = self._predicted.outcomes(moves)
-        means = np.mean([editor.times(moves)[0] for editor in self._machines], axis=0)
-        means[seconds == inf] = inf
+        means = self._means(moves, seconds < inf)
         shorter = float(means.min(initial=inf)) < self._mean * (1 - GAIN)
         allowed = (
             [int(means.argmin())]
@@ -237,6 +240,21 @@ class RobustSearch:
             self._mean, self._preference = mean, preference
             return True
         return False
+
+    def _means(self, moves: Sequence[Move], fits: Mask) -> Array:
+        """Return the mean step after each move, shape (moves,); infinite where it is far from best.
+
+        That is so if the plan does not fit, or takes longer than the best one by ``FAR`` on the
+        first machines alone.
+        """
+        means, numbers = np.full(len(moves), inf), np.flatnonzero(fits)
+        first, others = self._machines[:LEAST_SCENARIOS], self._machines[LEAST_SCENARIOS:]
+        times = np.array([editor.times([moves[n] for n in numbers])[0] for editor in first])
+        near = times.mean(axis=0) <= times.mean(axis=0).min(initial=inf) * (1 + FAR)
+        numbers, times = numbers[near], times[:, near]
+        some = [moves[n] for n in numbers]
+        means[numbers] = np.mean([*times, *(editor.times(some)[0] for editor in others)], axis=0)
+        return means
 
     def _exchanges(self, index: int) -> Iterator[Move]:
         """Yield exchanges of a table on the fullest rank with tables of equal options elsewhere.
@@ -304,17 +322,17 @@ class RobustSearch:
         unit = self._doubled_unit * DOUBLED_STEP
         found = []
         for number, own in enumerate(shapes):
-            small, narrow, shards, cut, kinds = zip(*own, strict=True)
+            small, narrow, shards, kinds = zip(*own, strict=True)
             step_time = doubled[number]
             found.append(
                 Preference(
                     full=full[number],
                     small=sum(small),
                     narrow=sum(narrow),
-                    shards=sum(shards),
+                    cuts=round(sum(shards) / (SHARDS_STEP * len(own))),
                     types=len(set(kinds)),
-                    cut=sum(cut),
                     skewed=skewed[number],
+                    shards=sum(shards),
                     doubled=round(step_time / unit) if unit and step_time < inf else _MOST,
                     uneven=int(uneven[number]),
                 )
@@ -336,7 +354,7 @@ class RobustSearch:
             narrow = count if width < min(NARROW, table.embedding_dim) else 0
             cut = count > 1 or option.sharding_type.splits_rows
             small = cut and table.weight_bytes < SMALL
-            known = _Shape(int(small), narrow, count, int(cut), option.sharding_type)
+            known = _Shape(int(small), narrow, count, option.sharding_type)
             self._shapes[index, choice] = known
         return known
 

@@ -360,7 +360,11 @@ def _offered_kernels(
 def _offered_counts(
     topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
 ) -> tuple[int, ...]:
-    """Return numbers of column blocks; one block, which splits nothing, only if asked for."""
+    """Return numbers of column blocks.
+
+    One block splits nothing, but is in the collectives of tables that are split: whole tables need
+    no others then. Of grids it is another name (``table_row_wise``), and only if asked for.
+    """
     counts = block_counts(topology, table, sharding_type)
     if not sharding_type.splits_columns:
         return counts
@@ -371,4 +375,6 @@ def _offered_counts(
     }[sharding_type]
     possible = tuple(count for count in counts if count <= most)
     splits = tuple(count for count in possible if count > 1)
+    if splits and sharding_type is not ShardingType.GRID_SHARD:
+        return possible
     return splits or (possible if sharding_type in table.sharding_types else ())
