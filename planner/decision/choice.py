@@ -126,9 +126,10 @@ def choose(
     found = _distinct(sorted([*attempts[1:], *besides], key=_step_time), attempts[0])
     robust = robust_search(problem, time_left, max_plans) if improve else None
     ends: list[Attempt] = []
+    roomy = found if whole is problem else [each for each in found if _fits(problem, each)]
+    beside = [] if found[0] in roomy else roomy[:1]
     if robust is not None:
-        roomy = found if whole is problem else [each for each in found if _fits(problem, each)]
-        near = _near(roomy)
+        near = _near(roomy or found)
         starts = [*_by_mean(robust, near)[:1], *(each for each in besides if each in near)]
         for start in _distinct([*starts, *_by_mean(robust, near)], starts[0])[:MOST_STARTS]:
             if not ends or robust.has_time():
@@ -139,9 +140,8 @@ def choose(
     elif improve:
         found = sorted(found, key=_step_time)
     given = [each for each in attempts if each.status is SearchStatus.GIVEN]
-    by_others = [*given, *besides]
-    candidates = _candidates(found, ends, by_others)
-    least = 1 + len(given) if robust is None else LEAST_CANDIDATES
+    candidates = _candidates(found, ends, [*beside, *given, *besides])
+    least = 1 + len(beside) + len(given) if robust is None else LEAST_CANDIDATES
     candidates, samples = _timed(problem, candidates, time_left, least)
     roomy_ones = [
         n for n, each in enumerate(candidates) if whole is problem or _fits(problem, each)

@@ -34,7 +34,9 @@ def evened(problem: ShardingProblem, plan: ShardingPlan) -> ShardingPlan:
     if max(held) <= most:
         return plan
     less = with_less_hbm(problem.topology, [max(0.0, room - most) for room in rooms])
-    editor = PlanEditor(replace(problem, groundwork=Groundwork(workload, less), known=()))
+    editor = PlanEditor(
+        replace(problem, groundwork=Groundwork(workload, less, one_block=True), known=())
+    )
     editor.start(plan)
     tables = len(workload.tables)
     return editor.annealed(MOVES * tables, HEAT / tables, COLD)

@@ -69,7 +69,7 @@ def make_verdict(
         host_time=host_time,
         free_batch=_free_batch(problem, plan, time_left),
         narrow=narrow_blocks(problem, plan, time_left),
-        small=cut_small(problem, plan) if in_time() else None,
+        small=cut_small(problem, plan, choice.simple) if in_time() else None,
         fuller=choice.fuller,
     )
 
@@ -167,10 +167,13 @@ def turn_of(
     return max(turns, key=lambda turn: turn.probability, default=None)
 
 
-def cut_small(problem: ShardingProblem, plan: ShardingPlan) -> CutSmall | None:
+def cut_small(
+    problem: ShardingProblem, plan: ShardingPlan, simple: Attempt | None = None
+) -> CutSmall | None:
     """Return the small tables that a plan cuts, and the step with them whole; None: there are none.
 
-    They are placed by their own lookups, which are few.
+    They are placed by their own lookups, which are few; or all tables are whole, as in the plan of
+    ``simple``.
     """
     cut = small_cut(problem.workload, plan)
     if not cut:
@@ -183,9 +186,11 @@ def cut_small(problem: ShardingProblem, plan: ShardingPlan) -> CutSmall | None:
             held[rank] += table.pooling_factor * table.embedding_dim / len(ranks)
     whole = with_small_whole(problem.workload, problem.topology, plan, cut, held)
     now = problem.objective.step_time(plan)
+    times = [] if whole is None else [problem.objective.step_time(whole)]
+    times += [] if simple is None else [simple.step_time]
     return CutSmall(
         tables=tuple(each.table for each in cut),
-        longer=None if whole is None else problem.objective.step_time(whole) / now - 1,
+        longer=min(times) / now - 1 if times else None,
     )
 
 

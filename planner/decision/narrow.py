@@ -67,20 +67,27 @@ def with_small_whole(
 ) -> ShardingPlan | None:
     """Return the plan with some cut tables whole, each on the rank with least lookups in turn.
 
-    ``lookups`` has those of every rank, in any unit. None if one may not be whole, or it does not
-    fit.
+    Tables cut by columns stay in the collectives of their type. ``lookups`` has those of every
+    rank, in any unit. None if one may not be whole, or it does not fit.
     """
-    whole, order = ShardingType.TABLE_WISE, sorted(range(len(lookups)), key=lookups.__getitem__)
-    kinds = (allowed_types(workload, workload.table(each.table)) for each in cut)
-    if not all(whole in each for each in kinds):
+    order = sorted(range(len(lookups)), key=lookups.__getitem__)
+    kinds = {each.table: _whole_type(each.sharding_type) for each in cut}
+    if any(
+        kind not in allowed_types(workload, workload.table(name)) for name, kind in kinds.items()
+    ):
         return None
     placed = {
-        each.table: on_ranks(workload, plan, each, (order[number % len(order)],), whole)
+        each.table: on_ranks(workload, plan, each, (order[number % len(order)],), kinds[each.table])
         for number, each in enumerate(cut)
     }
     tables = tuple(placed.get(each.table, each) for each in plan.tables)
     changed = replace(plan, tables=tables)
     return changed if fits(workload, topology, changed) else None
+
+
+def _whole_type(kind: ShardingType) -> ShardingType:
+    """Return the type of a whole table in the collectives of tables of a type, if there is one."""
+    return ShardingType.TABLE_WISE if kind.splits_rows or not kind.splits_columns else kind
 
 
 def _wider(workload: Workload, plan: ShardingPlan, sharding: TableSharding) -> TableSharding | None:
@@ -89,11 +96,8 @@ def _wider(workload: Workload, plan: ShardingPlan, sharding: TableSharding) -> T
     kind, half = sharding.sharding_type, len(ranks) // 2
     if not has_narrow_shards(workload, sharding) or len(ranks) % 2 or table.ranks:
         return None
-    if half == 1:  # a table of one block is whole
-        whole = ShardingType.TABLE_WISE
-        if kind.splits_rows or whole not in allowed_types(workload, table):
-            return None
-        kind = whole
+    if half == 1 and kind.splits_rows:
+        return None
     return on_ranks(workload, plan, sharding, ranks[:half], kind)
 
 

@@ -27,6 +27,7 @@ from planner.environment.compiled import interpreted_modules
 from sharders.annealing.plan_editor import Move, PlacedOption, PlanEditor
 from sharders.annealing.schedule import COLD, HEAT
 from sharders.engine.problem_arrays import offered
+from sharders.problem.groundwork import Groundwork
 from sharders.problem.options import places
 from sharders.problem.sharding_problem import ShardingProblem
 
@@ -133,11 +134,15 @@ class RobustSearch:
     ) -> None:
         workload, topology = problem.workload, problem.topology
         machines = scenarios(topology, workload.dense.precision, num_scenarios)
+        problem = with_one_block(problem)
         self._problem, self._go_on = problem, go_on
         self._shapes: dict[tuple[int, PlacedOption], _Shape] = {}
         self._doubled_unit = 0.0
         self._predicted = PlanEditor(problem)
-        self._machines = [PlanEditor(ShardingProblem.of(workload, machine)) for machine in machines]
+        self._machines = [
+            PlanEditor(with_one_block(ShardingProblem.of(workload, machine)))
+            for machine in machines
+        ]
         self._doubled = _doubled(problem)
 
     def start(self, plan: ShardingPlan) -> Preference:
@@ -380,6 +385,16 @@ class RobustSearch:
                     yield choice
 
 
+def with_one_block(problem: ShardingProblem) -> ShardingProblem:
+    """Return a problem whose whole tables may share the collectives of split ones.
+
+    Sharders do not offer that: it takes as long as to split them, and they have fewer options to
+    look at.
+    """
+    ground = Groundwork(problem.workload, problem.topology, one_block=True)
+    return replace(problem, groundwork=ground)
+
+
 def _skewness(values: Array) -> NDArray[np.int64]:
     """Return each plan's largest value over its mean, shape (plans,), of (plans, ranks).
 
@@ -434,7 +449,7 @@ def _doubled(problem: ShardingProblem) -> PlanEditor | None:
     """Return an editor of plans at twice the batch; None: no plan fits there."""
     workload = replace(problem.workload, local_batch_size=2 * problem.workload.local_batch_size)
     try:
-        return PlanEditor(ShardingProblem.of(workload, problem.topology))
+        return PlanEditor(with_one_block(ShardingProblem.of(workload, problem.topology)))
     except InfeasibleError:
         return None
 

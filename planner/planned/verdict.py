@@ -65,8 +65,8 @@ class CutSmall:
 
     tables: tuple[str, ...]
     longer: float | None
-    """Share by which the step is longer by the models with all of them whole; None: that is not
-    allowed, or does not fit."""
+    """Share by which the step is longer by the models with all of them whole, or all tables, if
+    that is shorter; None: that is not allowed, or does not fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

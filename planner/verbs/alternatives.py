@@ -10,6 +10,8 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from costmodel.base.units import Seconds
 from costmodel.domain.plan import TableSharding
 from planner.environment.compiled import interpreted_modules
@@ -72,14 +74,17 @@ def best_change(others: Alternatives) -> float | None:
 
 
 def _ways(editor: PlanEditor, index: int, order: Sequence[int]) -> Iterator[PlacedOption]:
-    """Yield a table's options on the first ranks of an order and on those with most room.
+    """Yield a table's options on the first ranks of an order and those with most room but for it.
 
     Its present option has more places, on other ranks.
     """
     problem, present = editor.problem, editor.choices[index]
-    room = editor.free().tolist()
+    room, table = editor.free(), editor.tables[index]
+    own = make_sharding(table, problem.topology, present.option, present.ranks)
+    held = problem.groundwork.option_bytes(table, present.option)
+    np.add.at(room, list(own.ranks), [each.total for each in held])
     roomy = sorted(order, key=lambda rank: -room[rank])
-    for option in problem.options[editor.tables[index].name]:
+    for option in problem.options[table.name]:
         most = MOST_PLACES if option == present.option else 1
         near = islice(places(problem.topology, option, order), most + 1)
         free = islice(places(problem.topology, option, roomy), 1)

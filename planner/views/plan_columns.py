@@ -148,5 +148,5 @@ def alternatives_text(others: Alternatives, effect: str = "") -> str:
 
 def _way_text(name: str, ratio: float, effect: str) -> str:
     if ratio == inf:
-        return f"{name} does not fit beside the others"
+        return f"{name} needs more memory than the others leave"
     return f"{name} {change(ratio)}" + (f" ({effect})" if effect else "")

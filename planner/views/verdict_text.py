@@ -103,8 +103,8 @@ def _small_sentence(small: CutSmall) -> str:
         return f"{cut}: whole, the step would be no longer by the models."
     longer = percent_fine(small.longer)
     return (
-        f"{cut}, to share the collectives of the others: whole, the step would be {longer} longer "
-        "by the models."
+        f"{cut}, to share the collectives of the others: were they whole, or all tables, the step "
+        f"would be at least {longer} longer by the models."
     )
 
 

@@ -28,6 +28,8 @@ class Groundwork:
 
     workload: Workload
     topology: Topology
+    one_block: bool = False
+    """Whether whole tables may share the collectives of split ones (``options_by_name``)."""
     _bytes: dict[tuple[str, TableOption], tuple[HeldBytes, ...]] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -56,7 +58,7 @@ class Groundwork:
     @cached_property
     def options(self) -> Mapping[str, tuple[TableOption, ...]]:
         """Every table's legal options, by name."""
-        return options_by_name(self.workload, self.topology)
+        return options_by_name(self.workload, self.topology, one_block=self.one_block)
 
     @property
     def num_options(self) -> int:

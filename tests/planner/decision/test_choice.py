@@ -101,10 +101,10 @@ def test_the_order_of_preferences() -> None:
         "full",
         "small",
         "narrow",
-        "shards",
+        "cuts",
         "types",
-        "cut",
         "skewed",
+        "shards",
         "doubled",
         "uneven",
     )
@@ -117,13 +117,13 @@ def test_preferences_are_counted_as_they_are(hosted: ShardingProblem) -> None:
     assert even < uneven
     assert even.uneven == 200  # lookups and memory, both 1: as even as can be
     assert uneven.uneven == 400  # two of four ranks have all: 4 x 2 x 0.5^2
-    assert (even.shards, even.cut, even.types, even.narrow) == (8, 0, 1, 0)
+    assert (even.shards, even.cuts, even.types, even.narrow) == (8, 10, 1, 0)
     shape = search._shape(0, PlacedOption(TableOption(sharding_type=ShardingType.ROW_WISE), ()))
-    assert (shape.shards, shape.cut) == (4, 1)
+    assert (shape.shards, shape.small) == (4, 1)
     alone = RobustSearch(example_problem(example_workload(2), world_size=1), lambda: True)
     kinds = ShardingType.TABLE_WISE, ShardingType.ROW_WISE
     shapes = [alone._shape(0, PlacedOption(TableOption(sharding_type=k), (0,))) for k in kinds]
-    assert [(each.shards, each.cut) for each in shapes] == [(1, 0), (1, 1)]
+    assert [(each.shards, each.small) for each in shapes] == [(1, 0), (1, 1)]
     columns = TableOption(sharding_type=ShardingType.COLUMN_WISE, num_column_shards=4)
     assert NARROW > 64 // 4
     assert search._shape(0, PlacedOption(columns, (0, 1, 2, 3))).narrow == 4

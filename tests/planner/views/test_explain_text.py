@@ -183,7 +183,8 @@ def explained(*choices: TableExplanation) -> str:
 def test_the_shortest_comes_first_and_what_does_not_fit_last() -> None:
     others = Alternatives(ratios={"row_wise": 1.1, "data_parallel": inf}, fixed=False)
     assert (
-        alternatives_text(others) == "row_wise +10.0%, data_parallel does not fit beside the others"
+        alternatives_text(others)
+        == "row_wise +10.0%, data_parallel needs more memory than the others leave"
     )
 
 
