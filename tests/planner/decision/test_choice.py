@@ -10,16 +10,26 @@ import planner
 from costmodel.base.units import GIB, Seconds
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import EmbeddingTable, Workload
-from planner.decision.choice import INTERPRETED_SAMPLES, SAME_STEP, choose, choosing_time
+from costmodel.memory.rank_memory import fits
+from planner.decision.choice import (
+    INTERPRETED_SAMPLES,
+    SAME_STEP,
+    SURE,
+    choose,
+    choosing_time,
+    fastest_with_room,
+)
 from planner.decision.narrow import NARROW
 from planner.decision.robust import (
     PLANS_PER_LOOK,
     Preference,
     RobustSearch,
     robust_search,
+    with_one_block,
 )
 from planner.examples import example_problem, example_workload
 from planner.files.profiles import load_profile
+from planner.search.headroom import leaving
 from planner.search.search import Attempt
 from planner.verbs.topologies import make_topology
 from sharders.annealing.plan_editor import PlacedOption
@@ -123,7 +133,7 @@ def test_preferences_are_counted_as_they_are(hosted: ShardingProblem) -> None:
     alone = RobustSearch(example_problem(example_workload(2), world_size=1), lambda: True)
     kinds = ShardingType.TABLE_WISE, ShardingType.ROW_WISE
     shapes = [alone._shape(0, PlacedOption(TableOption(sharding_type=k), (0,))) for k in kinds]
-    assert [(each.shards, each.small) for each in shapes] == [(1, 0), (1, 1)]
+    assert [each.shards for each in shapes] == [1, 1]
     columns = TableOption(sharding_type=ShardingType.COLUMN_WISE, num_column_shards=4)
     assert NARROW > 64 // 4
     assert search._shape(0, PlacedOption(columns, (0, 1, 2, 3))).narrow == 4
@@ -145,6 +155,44 @@ def planner_valid(problem: ShardingProblem, plan: ShardingPlan) -> None:
 
     check_plan(problem.workload, problem.topology, plan)
     check_memory(problem.workload, problem.topology, plan)
+
+
+@pytest.mark.parametrize(("pooling", "is_tempting"), [(1, False), (100, True)])
+def test_a_fuller_plan_is_taken_only_if_it_is_surely_faster(
+    pooling: int, *, is_tempting: bool
+) -> None:
+    """Three of four tables fill a rank to 93%; the fourth is read as often as they."""
+    tables = tuple(
+        EmbeddingTable(name=f"t{i}", num_embeddings=10**7, embedding_dim=64, pooling_factor=often)
+        for i, often in enumerate((3 * pooling, pooling, pooling, pooling))
+    )
+    workload = Workload(tables=tables, local_batch_size=4096)
+    problem = example_problem(workload, world_size=2, fill=0.62)
+    roomy = leaving(problem, 0.1)
+    full = attempt(problem, "full", placed(problem, 0, 1, 1, 1))
+    even = attempt(problem, "even", placed(problem, 0, 0, 1, 1))
+    assert fits(workload, problem.topology, full.found)
+    assert not fits(workload, roomy.topology, full.found)
+    found = sorted([full, even], key=lambda each: each.step_time)
+    choice = choose(roomy, found, at_once, whole=problem)
+    assert choice.attempt.sharder == "even"
+    assert (choice.fuller is not None) is is_tempting
+    assert (found[0] is full) is is_tempting
+    if choice.fuller is not None:
+        assert not choice.fuller.is_chosen
+        assert 0.5 < (choice.fuller.probability_slower or 0.0) < SURE
+    assert fastest_with_room(roomy, problem, found) is even
+    alone = choose(roomy, [full], at_once, whole=problem, improve=False)
+    assert alone.fuller is not None
+    assert alone.fuller.is_chosen
+    assert alone.fuller.longer is None
+    assert fastest_with_room(roomy, problem, [full]) is full
+
+
+def test_whole_tables_share_the_collectives_of_split_ones(hosted: ShardingProblem) -> None:
+    columns = TableOption(sharding_type=ShardingType.COLUMN_WISE)
+    assert all(columns not in options for options in hosted.options.values())
+    assert all(columns in options for options in with_one_block(hosted).options.values())
 
 
 def test_nothing_is_changed_where_one_sharder_was_asked_for(hosted: ShardingProblem) -> None:
