@@ -152,7 +152,9 @@ def _compare_plans(old: str, new: str, *, html: str | None, output: Output) -> N
     from planner.views.compare_text import diff_text
     from planner.views.report_data import diff_data
 
-    diff = compare_plans(old, new)
+    with ProgressLine(output) as progress:
+        progress.say("timing both plans")
+        diff = compare_plans(old, new)
     write_page(html, lambda: diff_page(diff, (old, new)), output)
     if output.json:
         output.data(diff_data(diff))

@@ -107,12 +107,13 @@ def command(
     began = time.monotonic()  # imports count, too
 
     from planner.environment.settings import DEFAULT, resolve
-    from planner.files.disk import check_writable
+    from planner.files.disk import check_writable, version_of
     from planner.search.search import Search
 
     unasked = target is None and not output.json
     target, html = target or (None if output.json else DEFAULT_FILE), flags.pop("html")
     check_page(html, output, output=target)
+    before = version_of(target or "")
     if target is not None:
         check_writable(target)
     jobs, storage, max_plans = flags.pop("jobs"), flags.pop("storage"), plan_limit(flags)
@@ -156,7 +157,7 @@ def command(
     report = replace(planned.report, hardware_assumed=assumed)
     planned = replace(planned, report=report)
     if target is not None:
-        planned.save(target)
+        _save(planned, target, before, output)
     _show(planned, "-" if html == "-" else target, output)
     if target is not None:
         seconds = time.monotonic() - began
@@ -166,6 +167,17 @@ def command(
     if interrupt.happened:
         output.remark("interrupted: this is the best plan found until then")
         click.get_current_context().exit(interrupt.exit_code)
+
+
+def _save(
+    planned: "Planned", target: str, before: "tuple[int, ...] | None", output: Output
+) -> None:
+    """Write a plan; say so if another run has written the file since ``before``."""
+    from planner.files.disk import version_of
+
+    if version_of(target) != before:
+        output.remark(f"warning: another run wrote {target} meanwhile; its plan is overwritten")
+    planned.save(target)
 
 
 def _planning(

@@ -5,7 +5,7 @@ import click
 from planner.cli.shared_options import output_options
 from planner.cli.traces import check_trace, trace_option, write_trace
 from planner.cli.values import FILE, HARDWARE
-from planner.show.output import Output
+from planner.show.output import Output, ProgressLine
 
 
 @click.command("predict")
@@ -38,7 +38,9 @@ def command(
     from planner.traces.predict.prediction import predict
 
     check_trace(trace)
-    prediction = predict(traces, hardware, workload)
+    with ProgressLine(output) as progress:
+        progress.say(f"reading {traces}, and timing its operators")
+        prediction = predict(traces, hardware, workload)
     if output.json:
         output.data(predict_data(prediction))
     else:

@@ -6,7 +6,7 @@ from planner.cli.pages import check_page, html_option, write_page
 from planner.cli.shared_options import output_options
 from planner.cli.traces import check_trace, trace_option, write_trace
 from planner.cli.values import FILE
-from planner.show.output import Output
+from planner.show.output import Output, ProgressLine
 
 
 @click.command("replay")
@@ -63,7 +63,11 @@ def command(  # noqa: PLR0913 - an argument per option
         raise click.UsageError(f"`--what-if` and `--trace` need `--mode graph`, not `{mode}`")
     check_trace(trace)
     check_page(html, output)
-    report = replay_report(traces, mode=mode, execution=execution, questions=questions, cycle=cycle)
+    with ProgressLine(output) as progress:
+        progress.say(f"reading and replaying {traces}")
+        report = replay_report(
+            traces, mode=mode, execution=execution, questions=questions, cycle=cycle
+        )
     if output.json:
         output.data(replay_data(report))
     elif html != "-":

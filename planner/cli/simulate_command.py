@@ -8,7 +8,7 @@ from planner.cli.pages import check_page, html_option, write_page
 from planner.cli.shared_options import output_options
 from planner.cli.traces import check_trace, trace_option, write_trace
 from planner.cli.values import FILE
-from planner.show.output import Output
+from planner.show.output import Output, ProgressLine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,8 +31,10 @@ def command(plan: str, *, trace: str | None, html: str | None, output: Output) -
 
     check_trace(trace)
     check_page(html, output)
-    planned = load_plan(plan)
-    timeline = simulate(planned)
+    with ProgressLine(output) as progress:
+        progress.say("timing the plan")
+        planned = load_plan(plan)
+        timeline = simulate(planned)
     if output.json:
         output.data({**report_data(planned.report), "trace": trace})
     elif html != "-":

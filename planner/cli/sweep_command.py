@@ -31,7 +31,7 @@ from planner.cli.values import (
 )
 from planner.environment.interrupts import interruptible
 from planner.environment.settings import parse_count, parse_multiple, resolve
-from planner.show.output import Output
+from planner.show.output import Output, ProgressLine
 
 if TYPE_CHECKING:
     from costmodel.domain.workload import Workload
@@ -186,9 +186,12 @@ def _swept(
 
         how = "no plan" if point.step_time is None else duration(point.step_time)
         seconds = time.monotonic() - start
+        progress.say("")
         output.remark(f"{number} of {total}, {seconds:.0f} s: {place(point)}: {how}")
+        progress.say(f"planning {total - number} more")
 
-    with interruptible(ending=True) as interrupt:
+    with interruptible(ending=True) as interrupt, ProgressLine(output) as progress:
+        progress.say("planning the first point")
         found = sweep(
             workload,
             gpus=flags["gpus"],

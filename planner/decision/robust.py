@@ -254,10 +254,11 @@ class RobustSearch:
         """
         means, numbers = np.full(len(moves), inf), np.flatnonzero(fits)
         first, others = self._machines[:LEAST_SCENARIOS], self._machines[LEAST_SCENARIOS:]
-        times = np.array([editor.times([moves[n] for n in numbers])[0] for editor in first])
+        some = [moves[n] for n in numbers.tolist()]
+        times = np.array([editor.times(some)[0] for editor in first])
         near = times.mean(axis=0) <= times.mean(axis=0).min(initial=inf) * (1 + FAR)
         numbers, times = numbers[near], times[:, near]
-        some = [moves[n] for n in numbers]
+        some = [moves[n] for n in numbers.tolist()]
         means[numbers] = np.mean([*times, *(editor.times(some)[0] for editor in others)], axis=0)
         return means
 

@@ -125,6 +125,15 @@ def check_writable(path: str | Path) -> None:
         raise file_error(path, f"cannot be written: {_obstacle(changed)}")
 
 
+def version_of(path: str | Path) -> tuple[int, int, int] | None:
+    """Return what changes whenever a file is written; None: there is none."""
+    try:
+        found = Path(path).stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def _real(path: str | Path) -> Path:
     """Return the path that links lead to.
 

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import click
@@ -83,17 +84,33 @@ def _harmless(text: str) -> str:
 
 
 class ProgressLine:
-    """A line on a terminal's stderr that shows a search's progress and then vanishes."""
+    """A line on a terminal's stderr that shows a command's progress and then vanishes.
+
+    Between two things said, a thread counts the seconds: not all work reports how far it is.
+    """
 
     def __init__(self, output: Output, time_limit: float = 0.0) -> None:
         self._live = output.live
         self._time_limit = time_limit
         self._start = self._shown = time.monotonic()
+        self._text, self._ended, self._lock = "", Event(), Lock()
 
     def say(self, text: str) -> None:
-        """Show what is being done now."""
+        """Show what is being done now; nothing for an empty text."""
+        self._text = text
         if self._live:
             self._write(text)
+
+    def _count(self) -> None:
+        """Show every second for how long the last thing said has been going on, until the end."""
+        text, since = self._text, time.monotonic()
+        while not self._ended.wait(1.0):
+            if text != self._text:
+                text, since = self._text, time.monotonic()
+                continue
+            with self._lock:  # it may end meanwhile, and the line is gone then
+                if text and not self._ended.is_set():
+                    self._write(f"{text}  {time.monotonic() - since:.0f} s")
 
     def watch(self, sharder: str, progress: "Progress") -> None:
         """Show a search's progress, at most ten times a second."""
@@ -110,12 +127,15 @@ class ProgressLine:
         )
 
     def __enter__(self) -> Self:
+        if self._live:
+            Thread(target=self._count, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Leave the terminal as it was."""
-        if self._live:
-            self._write("")
+        with self._lock:
+            self._ended.set()
+        self.say("")
 
     @staticmethod
     def _write(text: str) -> None:

@@ -91,7 +91,7 @@ def compare_plans(old: Planned | str | Path, new: Planned | str | Path) -> PlanD
     Raises
     ------
     PlannerError
-        A file is no plan, or the plans have no table in common.
+        A file is no plan, or the plans share fewer than half their tables.
 
     """
     before, after = (each if isinstance(each, Planned) else load_plan(each) for each in (old, new))
@@ -103,9 +103,11 @@ def _diff(old: Planned, new: Planned) -> PlanDiff:
     before = {sharding.table: sharding for sharding in old.plan.tables}
     after = {sharding.table: sharding for sharding in new.plan.tables}
     both = [name for name in before if name in after]
-    if not both:
-        message = "the plans are of different models: no table of one is in the other"
-        raise InputError("compare", (Problem(message=message),))
+    if 2 * len(both) < max(len(before), len(after)):
+        message = f"the plans are of different models: they share {count(len(both), 'table')}, of "
+        message += f"{len(before):,} and {len(after):,}"
+        hint = "their steps do different work: compare plans that share half their tables"
+        raise InputError("compare", (Problem(message=message, hint=hint),))
     changed = [name for name in both if before[name] != after[name]]
     changes = _effects(old, new, [(before[name], after[name]) for name in changed])
     added = [TableChange(table=n, old=None, new=s) for n, s in after.items() if n not in before]

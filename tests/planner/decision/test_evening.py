@@ -10,7 +10,6 @@ from planner.examples import example_problem
 from sharders.problem.options import TableOption, make_plan, make_sharding
 from sharders.problem.sharding_problem import ShardingProblem
 
-
 ROWS = (400_000, 200_000, 200_000, 200_000, 200_000, 200_000, 100_000, 100_000)
 
 
