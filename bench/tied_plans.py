@@ -6,6 +6,7 @@ reviewer passes few shards, small tables whole, few sharding types, and even mem
 
 import argparse
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 from bench.kept import provenance, updated
@@ -13,6 +14,7 @@ from costmodel.base.units import GIB, MIB, MS
 from costmodel.domain.workload import EmbeddingTable, Workload
 from planner.files.workload_reading import load_workload
 from planner.planned.planned import Planned
+from planner.search.search import Search
 from planner.verbs.planning import plan
 
 WORKLOADS = Path(__file__).parent / "workloads"
@@ -76,15 +78,23 @@ def described(planned: Planned) -> dict[str, Any]:
     }
 
 
+def _search(seconds: float | None) -> Search:
+    """Return a search of so many CPU seconds, or of a number of plans."""
+    if seconds is None:
+        return Search(max_plans=MAX_PLANS)
+    return Search(time_limit=seconds, clock=process_time)
+
+
 def main() -> None:
     """Plan all workloads, and keep what the plans are like under a name."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--name", default="after")
+    parser.add_argument("--seconds", type=float, help="CPU seconds of a plan, not counted plans")
     given = parser.parse_args()
     found = {}
     for name, (workload, gpus) in cases().items():
-        made = plan(workload, gpus=gpus, hardware="h100-sxm", max_plans=MAX_PLANS)
+        made = plan(workload, gpus=gpus, hardware="h100-sxm", search=_search(given.seconds))
         found[name] = described(made)
         print(name, found[name], flush=True)
     kept = {**provenance(), "workloads": found}

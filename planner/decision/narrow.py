@@ -96,8 +96,11 @@ def _wider(workload: Workload, plan: ShardingPlan, sharding: TableSharding) -> T
     kind, half = sharding.sharding_type, len(ranks) // 2
     if not has_narrow_shards(workload, sharding) or len(ranks) % 2 or table.ranks:
         return None
-    if half == 1 and kind.splits_rows:
-        return None
+    if half == 1:  # a table of one block is whole
+        whole = ShardingType.TABLE_WISE
+        if kind.splits_rows or whole not in allowed_types(workload, table):
+            return None
+        kind = whole
     return on_ranks(workload, plan, sharding, ranks[:half], kind)
 
 

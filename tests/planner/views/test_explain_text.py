@@ -26,8 +26,8 @@ EXPLANATION = """\
   Why these choices
     user_history    column_wise ×2    1.0 GiB, 50% of the lookups; otherwise on other ranks +1.0%, \
 table_wise +20.0% (host +200 us)
-    item            table_wise → 1    1.0 GiB, 50% of the lookups; otherwise row_wise does \
-not fit beside the others
+    item            table_wise → 1    1.0 GiB, 50% of the lookups; otherwise row_wise needs \
+more memory than the others leave
     ads             column_wise ×2    1.0 GiB, 50% of the lookups; on your `ranks`
   What would help (searched again from this plan)
     local batch 32,768  1.50 ms  +50.0%  43.7 M samples/s  1.33×  lookup forward +400 us

@@ -7,7 +7,7 @@ from costmodel.step.graph import Stage
 from planner import plan
 from planner.examples import example_workload
 from planner.planned.report import Report, SearchReport
-from planner.planned.verdict import CutSmall, NarrowBlocks, PlanVerdict, Rival, Turn
+from planner.planned.verdict import CutSmall, Fuller, NarrowBlocks, PlanVerdict, Rival, Turn
 from planner.search.search import SearchEnd
 from planner.views.verdict_text import tied_sentence, verdict_sentences
 
@@ -45,12 +45,26 @@ def test_narrow_blocks_have_a_reason() -> None:
 def test_small_tables_that_are_cut_have_a_reason() -> None:
     small = CutSmall(tables=("a", "b"), longer=0.053)
     assert said(small=small).endswith(
-        " 2 tables below 16.0 MiB are cut, to share the collectives of the others: whole, the step "
-        "would be 5.3% longer by the models."
+        " 2 tables below 16.0 MiB are cut, to share the collectives of the others: were they "
+        "whole, or all tables, the step would be at least 5.3% longer by the models."
     )
     alike = CutSmall(tables=("a",), longer=0.0)
     assert "1 table below 16.0 MiB is cut: whole, the step would be no longer" in said(small=alike)
     assert "do not fit" in said(small=replace(small, longer=None))
+
+
+def test_a_fuller_plan_says_what_it_gains() -> None:
+    assert said(fuller=Fuller(is_chosen=True)).endswith(
+        " No plan was found that leaves less of every rank's memory free (`--headroom`)."
+    )
+    gained = Fuller(is_chosen=True, longer=0.12, probability_slower=0.97)
+    assert said(fuller=gained).endswith(
+        "memory free (`--headroom`) is expected to take 12.0% longer: slower with P 97%."
+    )
+    assert said(fuller=replace(gained, is_chosen=False, probability_slower=0.7)).endswith(
+        "is expected to take 12.0% longer than the best fuller one, with P 70%, which is not sure: "
+        "`--headroom 0%` takes that."
+    )
 
 
 def test_one_rival_is_named_with_its_odds_and_what_would_turn_it() -> None:
