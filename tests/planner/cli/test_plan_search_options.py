@@ -48,3 +48,16 @@ def test_ilp_tells_how_far_it_got_with_its_own_objective(
     assert "gap of its own objective 0." in planned.err
     compared = run("compare", "tables.yaml", "--gpus", "2", "--sharder", "ilp")
     assert "ilp's own objective, which is not quite the step time" in compared.out
+
+
+def test_headroom_is_asked_for_by_flag_or_environment(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("plan", "tables.yaml", "--gpus", "2", "--json", "--max-plans", "20")
+    assert run(*arguments).data["headroom"] == 0.1
+    assert run(*arguments, "--headroom", "25%").data["headroom"] == 0.25
+    monkeypatch.setenv("PLANNER_HEADROOM", "0.3")
+    assert run(*arguments).data["headroom"] == 0.3
+    done = run(*arguments, "--headroom", "100%")
+    assert done.code == 2
+    assert "headroom must be below 100%" in done.data["error"]["message"]
