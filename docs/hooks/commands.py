@@ -15,8 +15,8 @@ object on standard output, of what went wrong, too (`error`, with `kind`, `messa
 needed is missing, 130 interrupted, 143 terminated.
 
 Where a flag is not given, the environment is asked (`PLANNER_HARDWARE`, `PLANNER_SHARDER`,
-`PLANNER_BASELINE`, `PLANNER_SEED`, `PLANNER_TIME_LIMIT`, `PLANNER_HEADROOM`), then `planner.toml` in
-the working directory, then `planner/config.toml` in the user's configuration directory.
+`PLANNER_BASELINE`, `PLANNER_SEED`, `PLANNER_TIME_LIMIT`, `PLANNER_HEADROOM`), then `planner.toml`
+in the working directory, then `planner/config.toml` in the user's configuration directory.
 """
 
 
