@@ -17,6 +17,7 @@ from costmodel.memory.rank_memory import (
     least_ranks,
     least_table_bytes,
 )
+from planner.show.format import count
 from planner.verbs.topologies import node_count
 
 MOST_TIMES = 16
@@ -96,6 +97,8 @@ class Variant:
     apply: Callable[[Case], Case]
     tables: str = ""
     """Its tables, as ``for a and b``; empty if it changes no single tables."""
+    label: str = ""
+    """What it does, in a few words; empty: its name says so."""
 
 
 def _none(step: int) -> None:
@@ -176,14 +179,17 @@ def splitting_pipeline(case: Case) -> Scale:
     def apply(given: Case) -> Case:
         return given.of(replace(given.workload, pipeline=Pipeline.SPARSE_DIST))
 
-    change = Variant(name="pipeline: sparse_dist", apply=apply)
+    change = Variant(name="pipeline: sparse_dist", apply=apply, label="pipeline sparse_dist")
     return Scale(steps=int(case.workload.pipeline is Pipeline.DLRM), make=lambda _: change)
 
 
 def free_ranks(case: Case) -> Scale:
     """Return the scale of tables that may be on any rank."""
     return _table_scale(
-        case, "ranks: []", lambda table: replace(table, ranks=()) if table.ranks else table
+        case,
+        "ranks: []",
+        "on any rank",
+        lambda table: replace(table, ranks=()) if table.ranks else table,
     )
 
 
@@ -193,7 +199,7 @@ def free_types(case: Case) -> Scale:
     def change(table: EmbeddingTable) -> EmbeddingTable:
         return replace(table, sharding_types=()) if table.sharding_types else table
 
-    return _table_scale(case, "sharding_types: []", change)
+    return _table_scale(case, "sharding_types: []", "of any type", change)
 
 
 def usual_caches(case: Case) -> Scale:
@@ -203,7 +209,7 @@ def usual_caches(case: Case) -> Scale:
         usual = replace(table, cache_load_factor=None)
         return usual if usual.cache_share < table.cache_share else table
 
-    return _table_scale(case, "cache_load_factor: null", change)
+    return _table_scale(case, "cache_load_factor: null", "less cached", change)
 
 
 def host_memory(case: Case) -> Scale:
@@ -216,8 +222,8 @@ def host_memory(case: Case) -> Scale:
 
     name = f"compute_kernels: [{', '.join(_KERNELS)}]"
     if case.topology.hardware.device is Device.CPU:
-        return _table_scale(case, name, lambda table: table)
-    return _table_scale(case, name, change)
+        return _table_scale(case, name, "", lambda table: table)
+    return _table_scale(case, name, "cached", change)
 
 
 def half_precision(case: Case) -> Scale:
@@ -227,7 +233,7 @@ def half_precision(case: Case) -> Scale:
         is_whole = table.data_type is DataType.FP32
         return replace(table, data_type=DataType.FP16) if is_whole else table
 
-    return _table_scale(case, "data_type: fp16", change)
+    return _table_scale(case, "data_type: fp16", "in fp16", change)
 
 
 def smaller_batch(case: Case) -> Scale:
@@ -251,20 +257,21 @@ def smaller_batch(case: Case) -> Scale:
     return Scale(steps=len(sizes), make=make)
 
 
-WORKLOAD_KINDS: Sequence[Kind] = (
+TABLE_KINDS: Sequence[Kind] = (
     splitting_pipeline,
     free_ranks,
     free_types,
     usual_caches,
     host_memory,
     half_precision,
-    smaller_batch,
 )
+"""Kinds that change neither machine nor batch."""
+WORKLOAD_KINDS: Sequence[Kind] = (*TABLE_KINDS, smaller_batch)
 KINDS: Sequence[Kind] = (larger_machine, more_nodes, *WORKLOAD_KINDS)
 
 
 def _table_scale(
-    case: Case, name: str, change: Callable[[EmbeddingTable], EmbeddingTable]
+    case: Case, name: str, label: str, change: Callable[[EmbeddingTable], EmbeddingTable]
 ) -> Scale:
     """Return the scale of a change of one table, of two, and so on, those of most bytes first.
 
@@ -288,7 +295,8 @@ def _table_scale(
             return given.of(replace(given.workload, tables=tuple(tables)))
 
         tables = _named([each for each in order if each in some], order, num_others)
-        return Variant(name=name, apply=apply, tables=tables)
+        changed = f"{count(len(some), 'table')} {label}"
+        return Variant(name=name, apply=apply, tables=tables, label=changed)
 
     def fewer(needed: Sequence[str], others: Sequence[str]) -> Scale | None:
         """Return the changes without one of the other tables, and last with all.

@@ -19,7 +19,7 @@ from costmodel.memory.rank_memory import (
 )
 from planner.search.search import Search
 from planner.show.format import percent
-from planner.verbs.changes import KINDS, WORKLOAD_KINDS, Case, Kind, Scale, Variant
+from planner.verbs.changes import KINDS, TABLE_KINDS, WORKLOAD_KINDS, Case, Kind, Scale, Variant
 from sharders.problem.first_fit import place_by_bytes
 from sharders.problem.groundwork import Groundwork
 from sharders.problem.packing import ROUND, WAY, PackingSearch, on_hosts
@@ -60,6 +60,16 @@ class Found:
         return ", ".join(change.name for change in self.changes)
 
     @property
+    def label(self) -> str:
+        """What the change does, in a few words."""
+        return ", ".join(change.label or change.name for change in self.changes)
+
+    @property
+    def setting(self) -> str:
+        """The text of the change, and its tables."""
+        return ", ".join(f"{each.name} {each.tables}".strip() for each in self.changes)
+
+    @property
     def effect(self) -> str:
         """Text: tables of the change, and how full the fullest GPU is, or the host if fuller."""
         case = self.case
@@ -98,6 +108,17 @@ def with_searched(error: InfeasibleError, case: Case, search: Search) -> Infeasi
     found = list(tried.singles(turns)) or list(_pairs(case, turns))
     remedies = tuple((each.name, each.effect) for each in found)
     return replace(error, remedies=remedies, hint=tried.hint(found, turns) or error.hint)
+
+
+def ways_out(case: Case, search: Search) -> Iterator[Found]:
+    """Yield the smallest change of each kind for which a plan is found, machine and batch kept."""
+    turns = _Turns(search, search.clock() + LEAST_TIME)
+    names = set[str]()
+    for number, kind in enumerate(TABLE_KINDS):
+        found = smallest(case, kind(case), turns.next_of(len(TABLE_KINDS) - number))
+        if found is not None and found.setting not in names:
+            names.add(found.setting)
+            yield found
 
 
 class _Turns:

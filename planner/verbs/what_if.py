@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from costmodel.base.errors import InputError, PlannerError, Problem, suggestion
 from costmodel.base.units import Seconds
 from costmodel.domain.codecs import wire_type
-from costmodel.domain.hardware import Device, Topology
+from costmodel.domain.families import measured_groups
+from costmodel.domain.hardware import Device, HardwareProfile, Topology
 from costmodel.domain.plan import ShardingType, TableSharding
 from costmodel.domain.workload import (
     DataType,
@@ -16,20 +17,22 @@ from costmodel.domain.workload import (
     OptimizerImplementation,
     Workload,
 )
+from costmodel.memory.rank_memory import could_hold
 from costmodel.step.graph import Stage
 from costmodel.uncertainty.error_model import Cause
 from costmodel.uncertainty.scenarios import scaled
 from planner.decision.confidence import confidences
 from planner.environment.settings import parse_multiple
-from planner.files.profiles import load_profile
+from planner.files.profiles import load_profile, profile_names
 from planner.planned.notes import notes_on
 from planner.planned.planned import Planned
 from planner.planned.report import STAGE_NAMES
 from planner.search.search import Search, SearchEnd, Watch
 from planner.show.format import count, signed_duration
-from planner.verbs.changes import on_gpus
+from planner.verbs.changes import Case, on_gpus
 from planner.verbs.loading import is_usable
 from planner.verbs.planning import plan_from
+from planner.verbs.remedies import Found, ways_out
 from planner.verbs.topologies import make_topology
 from sharders.problem.sharding_problem import Progress
 
@@ -100,10 +103,47 @@ def usual_changes(planned: Planned) -> Iterator[Change]:
     if batch > 1:
         yield other(f"local batch {batch // 2:,}", replace(workload, local_batch_size=batch // 2))
     yield other(f"local batch {2 * batch:,}", replace(workload, local_batch_size=2 * batch))
+    yield from _machines(planned)
+
+
+def _machines(planned: Planned) -> Iterator[Change]:
+    """Yield twice and half the GPUs, and other machines."""
+    gpus = planned.topology.world_size
     with suppress(ValueError):  # more than can be planned for
-        yield _with_nodes(planned, _gpus_change(planned, 2 * topology.world_size))
-    if topology.world_size > 1 and topology.world_size % 2 == 0:
-        yield _with_nodes(planned, _gpus_change(planned, topology.world_size // 2))
+        yield _with_nodes(planned, _gpus_change(planned, 2 * gpus))
+    if gpus > 1 and gpus % 2 == 0:
+        yield from _with_room(_with_nodes(planned, _gpus_change(planned, gpus // 2)))
+    for name in _neighbours(planned.topology.hardware):
+        yield _with_nodes(planned, replace(_asked_hardware(planned, name), text=f"on {name}"))
+
+
+def _with_room(change: Change) -> Iterator[Change]:
+    """Yield a change; where tables have no room, with the smallest changes that make them fit."""
+    workload, topology = change.workload, change.topology
+    ways: list[Found] = []
+    if not could_hold(workload, topology):
+        ways = list(ways_out(Case(workload=workload, topology=topology), Search()))
+    for way in ways:
+        yield replace(change, text=f"{change.text}, {way.label}", workload=way.case.workload)
+    if not ways:
+        yield change
+
+
+def _neighbours(hardware: HardwareProfile) -> list[str]:
+    """Return the shipped machines, measured ones, whose memory is next slower and next faster."""
+
+    def speed(profile: HardwareProfile) -> float:
+        return profile.gpu.memory_bandwidth
+
+    others = [
+        each
+        for each in map(load_profile, profile_names())
+        if each.device is hardware.device and measured_groups(each)
+    ]
+    slower = [each for each in others if speed(each) < speed(hardware)]
+    faster = [each for each in others if speed(each) > speed(hardware)]
+    found = (max(slower, key=speed, default=None), min(faster, key=speed, default=None))
+    return [each.name for each in found if each is not None]
 
 
 def asked_change(planned: Planned, text: str) -> Change:

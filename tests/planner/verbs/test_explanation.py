@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from costmodel.base.errors import InputError
-from costmodel.domain.plan import ShardingType
-from costmodel.domain.workload import DenseModel, EmbeddingTable, Optimizer, Workload
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.workload import DataType, DenseModel, EmbeddingTable, Optimizer, Workload
 from costmodel.engine.objective import Objective
 from planner import Planned, explain, plan
 from planner.files.plans import PlanFile
@@ -148,9 +148,29 @@ def test_a_change_is_on_nodes_as_they_are_and_says_where_their_number_differs(
     assert change.text == asked + said
 
 
+def test_the_machines_next_slower_and_next_faster_are_among_what_ifs(naive: Planned) -> None:
+    *_, slower, faster = usual_changes(naive)  # on an H100 of 3.0 TB/s
+    assert (slower.text, faster.text) == ("on h100-hbm2e", "on h200-sxm")
+    assert faster.topology.hardware.name == "h200-sxm"
+    assert faster.topology.world_size == naive.topology.world_size
+
+
+def test_half_the_gpus_are_tried_with_what_makes_tables_fit(naive: Planned) -> None:
+    large = EmbeddingTable(name="large", num_embeddings=600_000_000, embedding_dim=128)
+    workload = replace(naive.workload, tables=(large, *naive.workload.tables))
+    planned = replace(naive, workload=workload, topology=make_topology(naive.topology.hardware, 8))
+    halves = [each for each in usual_changes(planned) if each.text.startswith("4 GPUs")]
+    assert [each.text for each in halves] == [
+        "4 GPUs instead of 8, 1 table cached", "4 GPUs instead of 8, 1 table in fp16",
+    ]  # fmt: skip
+    cached, halved = (each.workload.table("large") for each in halves)
+    assert ComputeKernel.FUSED_UVM_CACHING in cached.compute_kernels
+    assert halved.data_type is DataType.FP16
+
+
 def test_more_gpus_say_how_many_nodes_they_are_on(naive: Planned) -> None:
     topology = make_topology(naive.topology.hardware, 8)
-    *_, more, fewer = usual_changes(replace(naive, topology=topology))
+    *_, more, fewer, _, _ = usual_changes(replace(naive, topology=topology))
     assert more.text == "16 GPUs instead of 8 (2 nodes)"
     assert fewer.text == "4 GPUs instead of 8"
     large = make_topology(replace(topology.hardware, gpus_per_node=72), 72)
