@@ -17,7 +17,7 @@ import sharders
 
 EXTRAS = {"fbgemm_gpu", "optuna", "pulp", "pyarrow", "pytest", "scipy", "torch", "torchrec"}
 """What modules may miss: packages of extras that are not installed here."""
-NEEDED = ("click", "highspy", "numpy", "pydantic", "PyYAML", "rich")
+NEEDED = ("click", "highspy", "joblib", "numpy", "pydantic", "PyYAML", "rich")
 """What the wheel alone brings along."""
 PLAN = "plan.json"
 TIME_LIMIT = "0.3s"

@@ -114,8 +114,15 @@ def _price(text: str) -> tuple[str, float]:
     help="Look at so many plans a point instead: same seed, same plans, however busy the machine.",
 )  # fmt: skip
 @click.option(
-    "--jobs", type=click.IntRange(min=1, max=MOST_JOBS), default=1,
-    help="Points that are planned at once [default: 1].",
+    "--backend", type=click.Choice(["loky", "dask", "ray"]), default="loky",
+    help="Where points are planned: in processes of this machine [default], or on a cluster.",
+)  # fmt: skip
+@click.option(
+    "--address", metavar="HOST:PORT", help="Of the running Dask scheduler or Ray cluster.",
+)  # fmt: skip
+@click.option(
+    "--jobs", type=click.IntRange(min=1, max=MOST_JOBS),
+    help="Processes, each planning a point [default: 1]; a cluster has its own number.",
 )  # fmt: skip
 @click.option(
     "-o", "--output", "directory", metavar="DIR", type=FOLDER,
@@ -177,6 +184,8 @@ def _swept(
     chosen = {name: flags[name] for name in ("sharder", "seed", "time_limit", "headroom")}
     settings = resolve(chosen)
     refuse_overwriting(settings.hardware, settings.origins["hardware"])
+    if flags["jobs"] is not None and flags["backend"] != "loky":
+        raise click.UsageError("--jobs is of --backend loky: a cluster plans on all its cores")
     hardware = flags["hardware"] or (settings.hardware,)
     start = time.monotonic()
 
@@ -190,7 +199,7 @@ def _swept(
         output.remark(f"{number} of {total}, {seconds:.0f} s: {place(point)}: {how}")
         progress.say(f"planning {total - number} more")
 
-    with interruptible(ending=True) as interrupt, ProgressLine(output) as progress:
+    with interruptible(ending=True, at_once=True) as interrupt, ProgressLine(output) as progress:
         progress.say("planning the first point")
         found = sweep(
             workload,
@@ -206,8 +215,9 @@ def _swept(
             time_limit=settings.time_limit,
             headroom=settings.headroom,
             max_plans=max_plans,
-            jobs=flags["jobs"],
-            interrupted=lambda: interrupt.happened,
+            jobs=flags["jobs"] or 1,
+            backend=flags["backend"],
+            address=flags["address"],
         )
     return interrupt.exit_code if interrupt.happened else 0, found
 

@@ -17,6 +17,7 @@ _NEEDED = {
     "PyYAML": "yaml",
     "pydantic": "pydantic",
     "highspy": "highspy",
+    "joblib": "joblib",
 }
 """Module to import, by package."""
 _OPTIONAL = {
@@ -30,6 +31,8 @@ _OPTIONAL = {
     "cmaes": ("cmaes", "search", "the sharder `optuna`"),
     "scipy": ("scipy", "inspect", "`inspect`, calibrating and validating"),
     "pyarrow": ("pyarrow", "inspect", "`inspect`"),
+    "distributed": ("distributed", "dask", "`sweep --backend dask`"),
+    "ray": ("ray", "ray", "`sweep --backend ray`"),
 }
 """Module, extra that installs it, and use, by package."""
 

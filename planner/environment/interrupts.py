@@ -59,10 +59,10 @@ def raising() -> Iterator[None]:
 
 
 @contextmanager
-def interruptible(*, ending: bool = False) -> Iterator[Interrupt]:
+def interruptible(*, ending: bool = False, at_once: bool = False) -> Iterator[Interrupt]:
     """Note the first Ctrl-C instead of raising, so that the best plan is kept.
 
-    Raise at the second.
+    Raise at the second; ``at_once``, where what is done is kept elsewhere, at the first, too.
 
     Where Ctrl-C is handled already, or ignored as in a shell's background, nothing changes for it.
     With ``ending``, signals that ask for the end are noted, too: for commands, not for programs
@@ -71,9 +71,9 @@ def interruptible(*, ending: bool = False) -> Iterator[Interrupt]:
     interrupt = Interrupt()
 
     def note(number: int, frame: FrameType | None) -> None:
-        if interrupt.happened:
+        is_again, interrupt.number = interrupt.happened, number
+        if at_once or is_again:
             _raise(number, frame)
-        interrupt.number = number
 
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     heeded = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]

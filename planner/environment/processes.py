@@ -92,15 +92,6 @@ class Workers:
         theirs.close()
         self._reached[ours] = (number, process)
 
-    def end(self, within: Seconds) -> None:
-        """Wait for all workers to end by themselves, at most some seconds."""
-        for end in self._reached:
-            end.close()
-        self.tell_to_end()
-        last = time.monotonic() + within
-        for _, process in self._reached.values():
-            process.join(max(0.0, last - time.monotonic()))
-
     def kill(self) -> None:
         """End all workers at once."""
         for _, process in self._reached.values():
@@ -124,7 +115,7 @@ def started(numbers: range, work: Work, otherwise: str) -> Iterator[Workers]:
     workers = Workers()
     try:
         try:
-            with _safe_path(), held_back():
+            with safe_path(), held_back():
                 for number in numbers:
                     workers.start(number, work)
         except OSError as error:
@@ -148,7 +139,7 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 
 @contextmanager
-def _safe_path() -> Iterator[None]:
+def safe_path() -> Iterator[None]:
     """Start processes of ``multiprocessing`` that import nothing from the working directory."""
     before = os.environ.get(_SAFE_PATH)
     os.environ[_SAFE_PATH] = "1"

@@ -31,6 +31,8 @@ class _KeptPoint(BaseModel):
     num_nodes: _Count
     local_batch_size: Annotated[int, Field(ge=1, le=MOST_SAMPLES)]
     gradient_accumulation_steps: Annotated[int, Field(ge=1, le=MOST_ACCUMULATED)] = 1
+    change: str = ""
+    setting: str = ""
     step_time: Annotated[_Time | None, Field(alias="step_time_s")]
     step_time_low_s: _Time | None
     step_time_high_s: _Time | None
@@ -81,8 +83,9 @@ def kept_points(directory: Path) -> dict[str, SweepPoint]:
     for note, keys in kept.notes.items():
         for key in keys:
             notes.setdefault(key, []).append(note)
-    points = (_point(each, notes.get(each.key, ())) for each in (*kept.others, *kept.points))
-    return {point.key: point for point in points if _is_whole(point, directory)}
+    points = [_point(each, notes.get(each.key, ())) for each in (*kept.others, *kept.points)]
+    gone = {point.task for point in points if not _is_whole(point, directory)}
+    return {point.key: point for point in points if point.task not in gone}
 
 
 def _is_whole(point: SweepPoint, directory: Path) -> bool:
@@ -102,8 +105,8 @@ def _point(kept: _KeptPoint, notes: Iterable[str]) -> SweepPoint:
 
 def sweep_text_file(sweep: Sweep, known: Mapping[str, SweepPoint]) -> str:
     """Return the content of ``sweep.json``, including other sweeps' points in the same folder."""
-    keys = {point.key for point in sweep.points}
-    others = [point for key, point in known.items() if key not in keys]
+    tasks = {point.task for point in sweep.points}
+    others = [point for point in known.values() if point.task not in tasks]
     data = {
         **sweep_data(sweep),
         "notes": notes_data((*sweep.points, *others)),

@@ -1,43 +1,52 @@
-"""Planning the points of a grid in parallel, except those that an earlier sweep planned."""
+"""Planning the points of a grid, except those that an earlier sweep planned."""
 
 import hashlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from multiprocessing.connection import Connection
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from costmodel.base.errors import InputError, MachineError, PlannerError, Problem, UnknownNameError
-from costmodel.base.units import Seconds
+from costmodel.base.errors import (
+    InfeasibleError,
+    InputError,
+    MachineError,
+    MissingDependencyError,
+    PlannerError,
+    Problem,
+    UnknownNameError,
+)
 from costmodel.domain.hardware import HardwareProfile
 from costmodel.domain.workload import Workload
 from planner.environment.interrupts import interruptible
-from planner.environment.processes import started
 from planner.environment.settings import DEFAULT_HARDWARE
 from planner.files.disk import write_text
 from planner.files.json_text import dump_json
+from planner.files.plans import plan_text
 from planner.files.profiles import dump_profile, load_profile
 from planner.files.workload_reading import load_workload
 from planner.files.workload_text import dump_workload
 from planner.planned.planned import Planned
+from planner.search.baseline import NONE
 from planner.search.plugins import AUTO, load_sharder
 from planner.search.search import Search, several, sharders_for
 from planner.show.profile_text import measured_text
+from planner.sweeping.engines import LOKY, SweepEngine
 from planner.sweeping.kept import FILE, kept_points, sweep_text_file
-from planner.sweeping.sweep_points import Sweep, SweepPoint
-from planner.verbs.planning import plan
+from planner.sweeping.sweep_points import WAY, Sweep, SweepPoint
+from planner.verbs.changes import Case
+from planner.verbs.planning import plan_from, planning_task
+from planner.verbs.remedies import ways_out
 from planner.verbs.topologies import make_topology
 
-_ENDED = "a process that planned a point was ended from outside, perhaps for want of memory"
-_FEWER = "sweep with fewer --jobs; with -o DIR, the same command plans only what is not done yet"
-_LOOK_EVERY: Seconds = 0.2
-"""Seconds between looks for an interrupt."""
-_GRACE: Seconds = 10.0
-"""Seconds for which a process that was told to end may go on: it may be writing a plan."""
 _NOT_OF_THE_PLAN = {"jobs", "storage", "began"} | {
     each.name for each in fields(Search) if callable(each.default)
 }
 """Fields of ``Search`` that do not change which plan is found."""
+_WRITING_SHARE = 0.1
+"""Largest share of the time in which ``sweep.json`` is written."""
 Done = Callable[[int, int, SweepPoint], None]
 """Called with the number of points done, their total, and the last point."""
 
@@ -49,15 +58,27 @@ def _untold(done: int, total: int, point: SweepPoint) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PointTask:
-    """A point to plan."""
+    """A point to plan: plain data, as it is sent to a worker."""
 
     point: SweepPoint
     workload: Workload
     profile: HardwareProfile
     sharder: str
     search: Search
-    """How to search, for this process; without watchers."""
-    directory: Path | None
+    """How to search; without callables of this process."""
+    version: str = field(default_factory=lambda: version("shardwise"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """A planned point."""
+
+    points: tuple[SweepPoint, ...]
+    """The point, and where no plan fits, those of changed workloads."""
+    plans: tuple[str | None, ...] = ()
+    """Content of the plan file of each."""
+    lacking: str = ""
+    """What the worker lacks for planning it."""
 
 
 def sweep(  # noqa: PLR0913 - the axes of a grid, and how to go through it
@@ -69,6 +90,8 @@ def sweep(  # noqa: PLR0913 - the axes of a grid, and how to go through it
     global_batch_sizes: Sequence[int] | int = (),
     prices: Mapping[str, float] | None = None,
     sharder: str = AUTO,
+    backend: str = LOKY,
+    address: str | None = None,
     directory: str | Path | None = None,
     done: Done = _untold,
     search: Search | None = None,
@@ -88,6 +111,9 @@ def sweep(  # noqa: PLR0913 - the axes of a grid, and how to go through it
         Of an hour of one GPU, by hardware, in any currency. None: cost is counted in GPU-hours.
     sharder
         Name of a sharder, or ``auto``.
+    backend, address
+        Where points are planned: ``loky``, in ``jobs`` processes of this machine, or on the
+        ``dask`` or ``ray`` cluster at an address.
     directory
         Where ``sweep.json`` and a plan file for every point go. A point that is already there, with
         the same workload, profile and search, is not planned again.
@@ -96,47 +122,94 @@ def sweep(  # noqa: PLR0913 - the axes of a grid, and how to go through it
     search, options
         How each point is searched, as a ``Search`` or as its fields: the limits are for one point,
         and ``jobs`` is how many points are planned at once, each in a process of its own.
+        ``interrupted`` is asked whenever a point is done.
+
+    After Ctrl-C the sweep has the points that were done until then.
 
     Raises
     ------
     PlannerError
-        Bad input. A point that no plan fits is no error: it has a reason instead of a step time.
+        Bad input, or no such cluster, or one that was lost; what was done is kept. A point that no
+        plan fits is no error: it has a reason instead of a step time.
 
     """
     loaded = workload if isinstance(workload, Workload) else load_workload(workload)
     search = replace(search or Search(), **options)
+    engine = SweepEngine(backend=backend, address=address, jobs=search.jobs)
     for name in sharders_for(sharder):
         load_sharder(name)
-    folder = None if directory is None else Path(directory)
-    known = {} if folder is None else kept_points(folder)
     batches = _batches(loaded, several(local_batch_sizes), several(global_batch_sizes))
     axes = several(hardware), several(gpus)
-    grid = _grid(loaded, *axes, batches, prices or {}, sharder, search)
-    tasks = [replace(task, directory=folder) for task in grid]
-    found = {
-        task.point.key: replace(
-            known[task.point.key], price=task.point.price, measured=task.point.measured
+    tasks = tuple(_grid(loaded, *axes, batches, prices or {}, sharder, search))
+    kept = _Kept(loaded, tasks, None if directory is None else Path(directory))
+    undone = [task for task in tasks if task.point.key not in kept.found]
+    answers = engine.results(_planned_point, undone)
+    with interruptible(at_once=True), suppress(KeyboardInterrupt):
+        try:
+            for answer in answers:
+                point = kept.add(answer)
+                done(len(kept.found), len(tasks), point)
+                if search.interrupted():
+                    break
+        finally:
+            with suppress(KeyboardInterrupt):  # ends what is still planned
+                answers.throw(KeyboardInterrupt)
+            kept.write()
+    return kept.sweep
+
+
+class _Kept:
+    """The points that are done, and their files."""
+
+    def __init__(
+        self, workload: Workload, tasks: Sequence[_PointTask], folder: Path | None
+    ) -> None:
+        self._workload, self._tasks, self._folder = workload, tasks, folder
+        self.found: dict[str, tuple[SweepPoint, ...]] = {}
+        """Points by the key of their task."""
+        self._next = 0.0
+        """Time of the clock from which ``sweep.json`` is written again."""
+        known = {} if folder is None else kept_points(folder)
+        asked = {task.point.key: task.point for task in tasks}
+        for point in known.values():
+            if (now := asked.get(point.task)) is not None:
+                same = replace(point, price=now.price, measured=now.measured)
+                self.found[point.task] = (*self.found.get(point.task, ()), same)
+
+    @property
+    def sweep(self) -> Sweep:
+        """All points so far, in the order of the grid."""
+        keys = [task.point.key for task in self._tasks]
+        points = tuple(point for key in keys for point in self.found.get(key, ()))
+        return Sweep(
+            workload=self._workload.name, num_tables=len(self._workload.tables), points=points
         )
-        for task in tasks
-        if task.point.key in known
-    }
 
-    def result() -> Sweep:
-        ordered = tuple(found[task.point.key] for task in tasks if task.point.key in found)
-        return Sweep(workload=loaded.name, num_tables=len(loaded.tables), points=ordered)
+    def add(self, answer: _Answer) -> SweepPoint:
+        """Write and return a point that is done."""
+        if answer.lacking:
+            message = f"a worker cannot plan {answer.points[0].hardware}: there is no"
+            hint = "install there what is installed here; what is done is kept"
+            raise MachineError(f"{message} {answer.lacking}", hint)
+        points = list(answer.points)
+        if self._folder is not None:
+            for number, text in enumerate(answer.plans):
+                if text is not None:
+                    name = _plan_name(points[number])
+                    write_text(self._folder / name, text)
+                    points[number] = replace(points[number], plan_file=name)
+        self.found[points[0].key] = tuple(points)
+        if time.monotonic() > self._next:  # of thousands of points it takes longer than a point
+            began = time.monotonic()
+            self.write()
+            self._next = time.monotonic() + (time.monotonic() - began) / _WRITING_SHARE
+        return points[0]
 
-    def keep() -> None:
-        if folder is not None:  # another sweep may keep its points there meanwhile
-            write_text(folder / FILE, sweep_text_file(result(), kept_points(folder)))
-
-    undone = [task for task in tasks if task.point.key not in found]
-    if not undone:  # prices, or which points were asked for, may be others
-        keep()
-    for point in _planned_points(undone, search):
-        found[point.key] = point
-        keep()
-        done(len(found), len(tasks), point)
-    return result()
+    def write(self) -> None:
+        """Write ``sweep.json``."""
+        if self._folder is not None:  # another sweep may keep its points there meanwhile
+            text = sweep_text_file(self.sweep, kept_points(self._folder))
+            write_text(self._folder / FILE, text)
 
 
 def _grid(
@@ -175,7 +248,6 @@ def _grid(
                     search=replace(
                         search, jobs=1, interrupted=plain.interrupted, watch=plain.watch
                     ),
-                    directory=None,
                 )
 
 
@@ -218,99 +290,62 @@ def _key(
     workload: Workload, profile: str, name: str, world_size: int, sharder: str, search: Search
 ) -> str:
     """Return a digest of everything that a point's plan depends on."""
-    from importlib.metadata import version
-
     chosen = {f.name: repr(getattr(search, f.name)) for f in fields(search)}
     how = {name: value for name, value in chosen.items() if name not in _NOT_OF_THE_PLAN}
     parts = [dump_workload(workload), profile, name, world_size, sharder, version("shardwise"), how]
     return hashlib.sha256(dump_json(parts, only_ascii=True).encode()).hexdigest()[:16]
 
 
-def _planned_points(tasks: Sequence[_PointTask], search: Search) -> Iterator[SweepPoint]:
-    """Yield points as soon as they are planned; an interrupt ends it, with the points so far.
-
-    Points that are being planned at an interrupt are not kept: their search was cut short.
-    """
-    with interruptible() as interrupt:
-
-        def asked() -> bool:
-            return interrupt.happened or search.interrupted()
-
-        if search.jobs > 1 and len(tasks) > 1:
-            yield from _in_processes(tasks, min(search.jobs, len(tasks)), asked)
-            return
-        for task in tasks:
-            point = _planned_point(task, asked)
-            if asked():
-                return
-            yield point
-
-
-def _in_processes(
-    tasks: Sequence[_PointTask], jobs: int, interrupted: Callable[[], bool]
-) -> Iterator[SweepPoint]:
-    left = iter(tasks)
-    with started(range(jobs), _plan_points, _FEWER) as workers:
-        busy = set(workers.numbers)
-        try:
-            for number in workers.numbers:
-                workers.send(number, next(left))
-            while busy and not interrupted():
-                for number, point in workers.heard(busy, _LOOK_EVERY):
-                    if interrupted():
-                        return
-                    if not isinstance(point, SweepPoint):
-                        raise MachineError(_ENDED, _FEWER)
-                    yield point
-                    task = next(left, None)
-                    if task is None:
-                        busy.discard(number)
-                    else:
-                        workers.send(number, task)
-        except OSError as error:  # it took nothing more
-            if not interrupted():  # by a signal that all processes got
-                raise MachineError(_ENDED, _FEWER) from error
-        finally:
-            workers.end(_GRACE)
-
-
-def _plan_points(number: int, leader: Connection, told: Callable[[], bool]) -> None:
-    """Plan the points that are sent, one after the other, in a process of its own."""
-    del number
-    while not told():
-        point = _planned_point(leader.recv(), told)
-        if not told():
-            leader.send(point)
-
-
-def _planned_point(task: _PointTask, interrupted: Callable[[], bool]) -> SweepPoint:
-    """Return the point with its plan, or with the reason why it has none."""
+def _planned_point(task: _PointTask) -> _Answer:
+    """Return the point with its plan, or with the reason why it has none, and ways out."""
+    point = task.point
+    if version("shardwise") != task.version:
+        return _Answer(points=(point,), lacking=f"shardwise {task.version}")
+    search = replace(task.search, began=task.search.clock())
     try:
-        planned = plan(
-            task.workload,
-            gpus=task.point.world_size,
-            hardware=task.profile,
-            sharder=task.sharder,
-            baseline=None,
-            search=replace(task.search, interrupted=interrupted),
-        )
+        own = planning_task(task.workload, task.profile, point.world_size, None)
+        planned = own.searched(task.sharder, NONE, search)
+    except (MissingDependencyError, UnknownNameError) as error:
+        return _Answer(points=(point,), lacking=str(error))
+    except InfeasibleError as error:
+        return _ways_out(replace(point, reason=str(error)), task)
     except PlannerError as error:
-        return replace(task.point, reason=str(error))
-    planned = replace(planned, hardware_name=task.point.hardware)
-    name = None
-    if task.directory is not None and not interrupted():
-        name = _plan_name(task.point)
-        planned.save(task.directory / name)
-    return _with_plan(task.point, planned, name)
+        return _Answer(points=(replace(point, reason=str(error)),))
+    return _Answer(points=(_with_plan(point, planned),), plans=(_plan_file(point, planned),))
+
+
+def _ways_out(point: SweepPoint, task: _PointTask) -> _Answer:
+    """Return a point that no plan fits, and the plans of workloads with which some do."""
+    points, plans = [point], list[str | None]([None])
+    case = Case(workload=task.workload, topology=make_topology(task.profile, point.world_size))
+    for found in ways_out(case, task.search):
+        with suppress(PlannerError):
+            planned = plan_from(
+                found.plan,
+                found.case.workload,
+                found.case.topology,
+                task.search,
+                sharder=task.sharder,
+            )
+            key = f"{point.key}{WAY}{len(points)}"
+            other = replace(point, key=key, reason=None, change=found.label, setting=found.setting)
+            points.append(_with_plan(other, planned))
+            plans.append(_plan_file(point, planned))
+    return _Answer(points=tuple(points), plans=tuple(plans))
+
+
+def _plan_file(point: SweepPoint, planned: Planned) -> str:
+    return plan_text(replace(planned, hardware_name=point.hardware).to_dict())
 
 
 def _plan_name(point: SweepPoint) -> str:
     """Return the name of a point's plan file, also unique if two paths end in the same name."""
-    hardware = Path(point.hardware).stem
-    return f"{hardware}-{point.world_size}x{point.local_batch_size}-{point.key[:6]}.json"
+    hardware, (key, _, way) = Path(point.hardware).stem, point.key.partition(WAY)
+    last = f"{key[:6]}{WAY if way else ''}{way}"
+    return f"{hardware}-{point.world_size}x{point.local_batch_size}-{last}.json"
 
 
-def _with_plan(point: SweepPoint, planned: Planned, name: str | None) -> SweepPoint:
+def _with_plan(point: SweepPoint, planned: Planned) -> SweepPoint:
     report = planned.report
     return replace(
         point,
@@ -321,5 +356,4 @@ def _with_plan(point: SweepPoint, planned: Planned, name: str | None) -> SweepPo
         usable_bytes=report.usable_bytes,
         sharder=report.search.sharder if report.search else None,
         notes=report.notes,
-        plan_file=name,
     )

@@ -33,6 +33,7 @@ def cost_unit(sweep: Sweep) -> str:
 def point_columns(sweep: Sweep) -> list[Column[SweepPoint]]:
     """Return the columns of points, in the order of JSON and CSV."""
     front, unit = set(sweep.front), cost_unit(sweep)
+    ways = [point for point in sweep.points if point.change]
     short, unit = ("Cost", unit.capitalize()) if sweep.is_priced else ("GPU-h", unit)
     return [
         Column("", lambda p: MARK if p in front else "", page="Front"),
@@ -41,6 +42,8 @@ def point_columns(sweep: Sweep) -> list[Column[SweepPoint]]:
         json_column("num_nodes"),
         Column("Batch/GPU", lambda p: p.local_batch_size, COUNT, key="local_batch_size",
                page="Samples per GPU"),
+        Column("With", lambda p: p.change, key="change", in_text=bool(ways)),
+        json_column("setting"),
         json_column("gradient_accumulation_steps"),
         json_column("global_batch_size"),
         Column("Step time", lambda p: p.step_time, TIME, key="step_time_s",

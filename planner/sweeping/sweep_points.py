@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 HOUR: Seconds = 3600.0
 MILLION = 1e6
+WAY = "-way-"
+"""In keys, between that of a point that no plan fits and the number of a way out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,10 @@ class SweepPoint:
     local_batch_size: int
     gradient_accumulation_steps: int = 1
     """Batches of a step."""
+    change: str = ""
+    """How the workload was changed, as no plan of the one asked for fits; empty: it was not."""
+    setting: str = ""
+    """The change as it is written in a workload file, and for which tables."""
     price: float | None = None
     """Price of one GPU-hour in any currency; None: cost is counted in GPU-hours."""
     step_time: Seconds | None = None
@@ -49,6 +55,11 @@ class SweepPoint:
     again."""
     plan_file: str | None = None
     """Name of the plan's file in the sweep's folder."""
+
+    @property
+    def task(self) -> str:
+        """The key of the point that was asked for: this one, or the one that no plan fits."""
+        return self.key.partition(WAY)[0]
 
     @property
     def global_batch_size(self) -> int:

@@ -40,7 +40,9 @@ def cost_text(point: SweepPoint) -> str:
 
 def place(point: SweepPoint) -> str:
     """Return a point's name."""
-    return f"{point.world_size:,} × {point.hardware}, {point.local_batch_size:,} samples each"
+    changed = f", {point.change}" if point.change else ""
+    size = f"{point.world_size:,} × {point.hardware}"
+    return f"{size}, {point.local_batch_size:,} samples each{changed}"
 
 
 _NAMES: tuple[Callable[[SweepPoint], str], ...] = (
@@ -78,10 +80,14 @@ def _notes(sweep: Sweep, width: int) -> Iterator[Text]:
             f"in samples/s, {what} and step time, and better in one, by more than 1%."
         )
         yield from wrapped(text, width, indent=0)
-    for point in sweep.points:
-        if point.reason is not None:
-            why = f"No plan for {place(point)}: {point.reason}."
-            yield from wrapped(why, width, indent=0)
+    without = [point for point in sweep.points if point.reason is not None]
+    if without:
+        more = f"; nor for {count(len(without) - 1, 'other point')}, why: --json"
+        why = f"No plan for {place(without[0])}: {without[0].reason}{more if without[1:] else ''}."
+        yield from wrapped(why, width, indent=0)
+    settings = dict.fromkeys((each.change, each.setting) for each in sweep.front if each.change)
+    for change, setting in settings:
+        yield from wrapped(f"With {change}: write {setting}.", width, indent=0)
 
 
 def cheapest_text(sweep: Sweep, target: float, *, safe: bool = False) -> str:

@@ -81,6 +81,9 @@ def test_asking_for_more_than_any_machine_trains(run: Callable) -> None:
         (("--hardware", "h100-sxm,"), "an empty name"),
         (("-o", "-"), "a folder is needed, not standard output"),
         (("--hardware", "h100-smx"), "did you mean `h100-sxm`"),
+        (("--backend", "dask"), "`dask` needs an address"),
+        (("--address", "127.0.0.1:8786"), "`loky` takes no address"),
+        (("--backend", "ray", "--address", "x:1", "--jobs", "2"), "--jobs is of --backend loky"),
     ],
 )
 def test_bad_flags(run: Callable, flags: tuple[str, ...], said: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from needed import needs_proc
 
-from planner.environment.processes import _safe_path, python_command
+from planner.environment.processes import python_command, safe_path
 
 pytestmark = pytest.mark.slow
 
@@ -92,9 +92,10 @@ def alive(process: int) -> bool:
 def searches(process: int) -> bool:
     """Return whether a process is one of ``--jobs``, not one that keeps track of them."""
     try:
-        return "spawn_main" in Path(f"/proc/{process}/cmdline").read_text()
+        told = Path(f"/proc/{process}/cmdline").read_text()
     except OSError:
         return False
+    return "spawn_main" in told or "popen_loky" in told
 
 
 def soon(wanted: Iterator[bool]) -> bool:
@@ -121,6 +122,15 @@ def test_nothing_of_the_working_directory_is_run(directory: Path, options: tuple
     assert not (directory / "RUN").exists(), (directory / "RUN").read_text()
 
 
+def test_a_sweep_runs_nothing_of_the_working_directory(directory: Path) -> None:
+    (directory / "tables.yaml").write_text(HEAD + "".join(TABLES[:4]))
+    grid = ("--gpus", "2,4", "--hardware", "h100-sxm", "--sharder", "naive", "--jobs", "2")
+    running = begun(directory, "sweep", "tables.yaml", *grid, "--time-limit", "10ms")
+    said = running.communicate(timeout=120)[1]
+    assert running.returncode == 0, said
+    assert not (directory / "RUN").exists(), (directory / "RUN").read_text()
+
+
 def test_a_module_is_run_as_python_does(tmp_path: Path) -> None:
     assert python_command("json.tool")[1:4] == ["-P", "-m", "planner.environment.processes"]
     (tmp_path / "a.json").write_text("[1]")
@@ -135,7 +145,7 @@ def test_the_environment_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
         if before is not None:
             monkeypatch.setenv("PYTHONSAFEPATH", before)
-        with _safe_path():
+        with safe_path():
             assert os.environ["PYTHONSAFEPATH"] == "1"
         assert os.environ.get("PYTHONSAFEPATH") == before
 

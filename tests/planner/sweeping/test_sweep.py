@@ -16,7 +16,7 @@ from planner.search.search import Search
 from planner.sweeping.sweep import _NOT_OF_THE_PLAN
 from planner.sweeping.sweep_page import front_spec
 from planner.sweeping.sweep_points import Sweep, SweepPoint
-from planner.sweeping.sweep_text import cheapest_text, warnings
+from planner.sweeping.sweep_text import cheapest_text, sweep_text, warnings
 
 pytestmark = pytest.mark.slow
 
@@ -203,14 +203,6 @@ def test_every_point_of_the_grid_is_planned_in_its_order() -> None:
     assert sweep.points[0].step_time == alone.report.step_time
 
 
-@pytest.mark.slow
-def test_processes_find_what_one_process_finds() -> None:
-    grid = {**GRID, "gpus": [2]}
-    one = planner.sweep(example_workload(4), **grid)
-    two = planner.sweep(example_workload(4), jobs=2, **grid)
-    assert [p.step_time for p in two.points] == [p.step_time for p in one.points]
-
-
 def test_a_sweep_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     told, workload, prices = Told(), example_workload(4), {"h100-sxm": 3, "v100-nvlink": 1}
     keep = {**GRID, "directory": tmp_path, "done": told}
@@ -262,6 +254,31 @@ def test_a_point_without_a_plan_says_why_and_is_kept(tmp_path: Path) -> None:
         assert "fit" in (sweep.points[0].reason or "")
         assert sweep.front == sweep.points[1:]
     assert told.numbers == [(1, 2), (2, 2)]
+
+
+def test_what_makes_tables_fit_is_a_point_and_kept(tmp_path: Path) -> None:
+    large = planner.EmbeddingTable(name="large", num_embeddings=10**9, embedding_dim=64)
+    told = Told()
+    workload = replace(example_workload(3), tables=(*example_workload(3).tables, large))
+    grid = {"gpus": [2, 4], "hardware": "h100-sxm", "max_plans": 3, "directory": tmp_path}
+    found = planner.sweep(workload, **grid, done=told)
+    # 2 x 80 GB hold half of 256 GB, and 4 hold it
+    assert [(p.world_size, p.change) for p in found.points] == [
+        (2, ""), (2, "1 table cached"), (2, "1 table in fp16"), (4, ""),
+    ]  # fmt: skip
+    assert [p.step_time is None for p in found.points] == [True, False, False, False]
+    cached = found.points[1]
+    assert cached.setting == "compute_kernels: [fused, fused_uvm_caching] for large"
+    assert cached in found.front
+    text = "\n".join(str(line) for line in sweep_text(found, 120))
+    assert text.count("No plan for") == 1
+    assert f"With 1 table cached: write {cached.setting}." in text
+    assert told.numbers == [(1, 2), (2, 2)]
+    assert planner.sweep(workload, **grid, done=told) == found
+    assert len(told.points) == 2
+    (tmp_path / (cached.plan_file or "")).unlink()
+    assert planner.sweep(workload, **grid, done=told) == found
+    assert len(told.points) == 3
 
 
 def test_points_have_the_expected_step_however_short_the_limit() -> None:
