@@ -21,6 +21,7 @@ from bench import (
     cpu_study,
     logs,
     search_population,
+    sweep_backends,
     torchrec_tables,
 )
 from bench.choice import mean_regrets
@@ -256,6 +257,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "logs": lambda: logs.table(result("logs")),
     "clients": lambda: clients_table.section(result("clients")),
     "cpu_study": cpu_study.table,
+    "sweep_backends": lambda: sweep_backends.table(result("sweep_backends")),
     "accuracy_steps": lambda: accuracy.table(result("accuracy")["table_ii"]),
 }
 
