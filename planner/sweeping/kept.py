@@ -40,6 +40,7 @@ class _KeptPoint(BaseModel):
     peak_memory_bytes: _Size | None
     usable_bytes: Annotated[_Size | None, Field(alias="usable_memory_bytes")]
     measured: str = ""
+    unmeasured_share: Annotated[float | None, Field(ge=0, le=1)] = None
     sharder: str | None
     reason: str | None
     plan_file: str | None

@@ -28,6 +28,7 @@ from planner.files.plans import plan_text
 from planner.files.profiles import dump_profile, load_profile
 from planner.files.workload_reading import load_workload
 from planner.files.workload_text import dump_workload
+from planner.planned.extrapolation import critical_share
 from planner.planned.planned import Planned
 from planner.search.baseline import NONE
 from planner.search.plugins import AUTO, load_sharder
@@ -354,6 +355,7 @@ def _with_plan(point: SweepPoint, planned: Planned) -> SweepPoint:
         gap=report.gap,
         peak_memory_bytes=report.peak_memory_bytes,
         usable_bytes=report.usable_bytes,
+        unmeasured_share=min(1.0, critical_share(report.extrapolated, report.step_time)),
         sharder=report.search.sharder if report.search else None,
         notes=report.notes,
     )

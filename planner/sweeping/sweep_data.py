@@ -5,10 +5,10 @@ import io
 from collections.abc import Iterable
 from typing import Any
 
-from costmodel.domain.families import GROUPS
 from planner.show.columns import (
     COUNT,
     RATE,
+    SHARE,
     SPAN,
     TIME,
     Column,
@@ -17,7 +17,6 @@ from planner.show.columns import (
     rows_data,
 )
 from planner.show.format import memory, significant
-from planner.show.profile_text import NOTHING
 from planner.sweeping.sweep_points import Sweep, SweepPoint, by_note
 
 SCHEMA_VERSION = 2
@@ -62,7 +61,9 @@ def point_columns(sweep: Sweep) -> list[Column[SweepPoint]]:
         Column(f"{short}/M samples", lambda p: p.cost_per_million_samples, Quantity(significant),
                key="cost_per_million_samples", page=unit),
         json_column("on_front", lambda p: p in front),
-        Column("Measured", lambda p: p.measured, _share_measured, key="measured", priority=1),
+        Column("Unmeasured", lambda p: p.unmeasured_share, SHARE, key="unmeasured_share",
+               priority=1),
+        json_column("measured"),
         Column("Peak memory", lambda p: p.peak_memory_bytes, Quantity(memory),
                key="peak_memory_bytes", none="-", priority=3),
         json_column("usable_memory_bytes", lambda p: p.usable_bytes),
@@ -71,13 +72,6 @@ def point_columns(sweep: Sweep) -> list[Column[SweepPoint]]:
         json_column("plan_file"),
         json_column("key"),
     ]  # fmt: skip
-
-
-def _share_measured(measured: str) -> str:
-    """Return how many of all kinds of kernels were measured."""
-    if measured == NOTHING:
-        return NOTHING
-    return f"{len(measured.split(', '))} of {len(GROUPS)}"
 
 
 def sweep_data(sweep: Sweep) -> dict[str, Any]:

@@ -45,6 +45,8 @@ class SweepPoint:
     usable_bytes: Bytes | None = None
     measured: str = ""
     """Which kinds of kernels were measured on a machine of this kind, as text."""
+    unmeasured_share: float | None = None
+    """Share of the plan's critical path that rests on no measurement."""
     sharder: str | None = None
     reason: str | None = None
     """Why there is no plan."""

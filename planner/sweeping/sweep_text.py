@@ -5,12 +5,14 @@ from operator import attrgetter
 
 from rich.text import Text
 
-from planner.show.format import count, duration, rate, significant
+from planner.show.format import count, duration, percent, rate, significant
 from planner.show.layout import rows_text, wrapped
-from planner.show.profile_text import NOTHING
 from planner.sweeping.sweep_data import MARK, point_columns
 from planner.sweeping.sweep_points import Sweep, SweepPoint, by_note
 from planner.views.report_text import notes_text
+
+_GUESSED = 0.5
+"""Smallest share of a step without a measurement that is said beside a choice."""
 
 
 def sweep_text(
@@ -76,10 +78,18 @@ def _notes(sweep: Sweep, width: int) -> Iterator[Text]:
     what = "cost per sample" if sweep.is_priced else "GPU-hours per sample"
     if sweep.feasible:
         text = (
-            f"{MARK} {len(sweep.front)} on the front: none of these has another that is no worse "
-            f"in samples/s, {what} and step time, and better in one, by more than 1%."
+            f"{MARK} No other point has more samples/s, a lower {what} or a shorter step without "
+            "being worse in another of these, by more than 1%."
         )
         yield from wrapped(text, width, indent=0)
+        guessed = [point for point in sweep.front if (point.unmeasured_share or 0.0) >= _GUESSED]
+        if guessed:
+            names = ", ".join(dict.fromkeys(point.hardware for point in guessed))
+            least = min(point.unmeasured_share or 0.0 for point in guessed)
+            said = (
+                f"Of those marked {MARK}, at least {percent(least)} of the step on {names} rests "
+            )
+            yield from wrapped(f"{said}on no measurement: calibrate it first.", width, indent=0)
     without = [point for point in sweep.points if point.reason is not None]
     if without:
         more = f"; nor for {count(len(without) - 1, 'other point')}, why: --json"
@@ -103,10 +113,25 @@ def cheapest_text(sweep: Sweep, target: float, *, safe: bool = False) -> str:
         return f"Nothing trains {asked}; the most is {rate(of(best))}, {place(best)}."
     least = point.least_samples_per_second
     hour = f"{significant(point.hourly_cost)} an hour" if sweep.is_priced else "the fewest GPUs"
-    sure = "also" if least >= target else "only"
+    sure = "still" if least >= target else "only"
     how = duration(point.step_time or 0.0)
-    unmeasured = "" if point.measured != NOTHING else " Nothing of this machine was measured."
     return (
         f"Cheapest for {asked}: {place(point)} ({hour}): {rate(point.samples_per_second)} "
-        f"at {how} a step, {sure} {rate(least)} at the slow end of the 90% interval.{unmeasured}"
+        f"at {how} a step, {sure} {rate(least)} at the slow end of the 90% interval."
+        f"{_unmeasured(point)}{_fewer(sweep, point, target)}"
     )
+
+
+def _unmeasured(point: SweepPoint) -> str:
+    """Return what of a point's step rests on no measurement, if that is much; else empty."""
+    share = point.unmeasured_share or 0.0
+    return f" {percent(share)} of it rests on no measurement." if share >= _GUESSED else ""
+
+
+def _fewer(sweep: Sweep, point: SweepPoint, target: float) -> str:
+    """Return that fewer GPUs may do, if the fewest that were asked for train twice as much."""
+    asked = [each.world_size for each in sweep.points if each.hardware == point.hardware]
+    half = point.world_size // 2
+    if not half or point.world_size > min(asked) or point.least_samples_per_second < 2 * target:
+        return ""
+    return f" Fewer may do: try `--gpus {half}`."

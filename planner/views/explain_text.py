@@ -17,7 +17,7 @@ from planner.verbs.what_if import Remedy
 from planner.views.confidence_text import confidence_text
 from planner.views.plan_columns import alternatives_text, kind_text, path_columns
 from planner.views.report_text import notes_text
-from planner.views.verdict_text import rival_sentences
+from planner.views.verdict_text import is_baseline_slower, rival_sentences
 
 _MOST_ROWS = 24
 _MOST_WAYS = 2
@@ -41,8 +41,10 @@ def explained_text(explanation: Explanation, width: int) -> Iterator[Text]:
     yield from _path_text(explanation, width)
     yield Text("  How sure this is", style="bold")
     yield from confidence_text(explanation.report, width)
-    for sentence in () if explanation.rival is None else rival_sentences(explanation.rival):
-        yield from wrapped(sentence, width)
+    if explanation.rival is not None:
+        matters = is_baseline_slower(report)
+        for sentence in rival_sentences(explanation.rival, report.search, matters=matters):
+            yield from wrapped(sentence, width)
     yield Text("  Why these choices", style="bold")
     yield from _choices_text(explanation, width)
 

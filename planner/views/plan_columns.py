@@ -48,7 +48,7 @@ def rank_columns(report: Report) -> list[Column[RankReport]]:
                style=lambda rank: _above(rank.waiting, MOST_WAITING * report.step_time, WARNING)),
         Column("Idle", lambda rank: rank.idle, time, key="idle_s", priority=3),
         json_column("memory_bytes", lambda rank: rank.memory.total),
-        Column(f"Memory, of {memory(usable)} usable", lambda rank: rank.memory.tables,
+        Column(f"Tables, of {memory(usable)} for them", lambda rank: rank.memory.tables,
                Quantity(memory, filled, is_right=False), key="tables_memory_bytes", priority=1,
                style=lambda rank: _above(share_of_usable(rank.memory.tables), MOST_MEMORY, FULL)),
         json_column("memory", lambda rank: _part_bytes(rank.memory)),

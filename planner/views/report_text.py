@@ -25,7 +25,7 @@ from planner.show.layout import flow, rows_text, titled, wrapped
 from planner.views.plan_columns import MOST_MEMORY, kind_text, rank_columns, rank_list
 from planner.views.verdict_text import choice_sentences
 
-_GAIN = "at most, with any other plan: a lower bound by the models"
+_GAIN = "at most, by any other plan, if the models are right"
 _GAIN_BARE = "at most, were there no embedding work: the limit left no time for a closer bound"
 LEAST_BEYOND = 0.005
 """Smallest extrapolated share of the critical path that is reported."""
@@ -129,7 +129,7 @@ def _against_baseline(report: Report) -> str:
     baseline = report.baseline
     if baseline is None:
         return ""
-    faster = f"faster, P {odds(baseline.probability_beaten)}"
+    faster = f"faster with P {odds(baseline.probability_beaten)}"
     verdict = f"this plan is {times_text(report.speedup or 1.0, faster, 'slower', 'as fast')}"
     name = _BASELINES.get(baseline.sharder, baseline.sharder)
     if baseline.reason is not None:
@@ -150,7 +150,7 @@ def _breakdown_text(breakdown: Mapping[Stage, float], width: int) -> Iterator[Te
 
 def _ranks_text(report: Report, width: int) -> Iterator[Text]:
     """Yield the table of ranks: all, or the busiest when there are many."""
-    yield Text("  Ranks (times overlap, and do not add up)", style="bold")
+    yield Text("  Ranks (their times overlap)", style="bold")
     ranks = report.ranks
     if len(ranks) > MOST_RANKS:
         busiest = sorted(ranks, key=lambda rank: (-rank.lookup, rank.rank))

@@ -37,18 +37,34 @@ def choice_sentences(report: Report) -> list[str]:
     """Return the sentences on the choice of a plan; none if it was not chosen among several."""
     if report.verdict is None:
         return []
-    return list(verdict_sentences(report.verdict, report.step_time, report.search))
+    return list(
+        verdict_sentences(
+            report.verdict, report.step_time, report.search, matters=is_baseline_slower(report)
+        )
+    )
+
+
+def is_baseline_slower(report: Report) -> bool:
+    """Return whether the plan compared with takes longer, so that sharding matters."""
+    return report.speedup is not None and report.speedup > 1 + SAME_STEP
 
 
 def verdict_sentences(
-    verdict: PlanVerdict, step_time: Seconds, search: SearchReport | None = None
+    verdict: PlanVerdict,
+    step_time: Seconds,
+    search: SearchReport | None = None,
+    *,
+    matters: bool = False,
 ) -> Iterator[str]:
-    """Yield sentences on what a choice rests on, the most important first."""
+    """Yield sentences on what a choice rests on, the most important first.
+
+    ``matters``: another plan takes longer, so that it is not said that sharding hardly matters.
+    """
     rival = verdict.rival
     if rival is None:
         yield f"Not searched enough to tell how sure this choice is{_ended(search)}."
     else:
-        first, *others = rival_sentences(rival)
+        first, *others = rival_sentences(rival, search, matters=matters)
         yield first.removesuffix(".") + _why(verdict, step_time) + "."
         yield from others
     if verdict.fuller is not None:
@@ -59,12 +75,18 @@ def verdict_sentences(
         yield _small_sentence(verdict.small)
 
 
-def rival_sentences(rival: Rival) -> Iterator[str]:
+def rival_sentences(
+    rival: Rival, search: SearchReport | None = None, *, matters: bool = False
+) -> Iterator[str]:
     """Yield how surely a rival loses, and what would turn it."""
     way = f"{_WAYS.get(rival.sharder, f'the plan of {rival.sharder}')} ({rival.types})"
+    if rival.is_as_good and search is not None and search.sharder == rival.sharder:
+        yield f"This is {way}: no other plan that was found is faster."
+        return
     if rival.is_as_good:
         share = percent_fine(max(_LEAST_SHARE, rival.longer))
-        yield f"Sharding hardly matters: {way} takes as long, within {share}."
+        so = "A simpler plan will do" if matters else "Sharding hardly matters"
+        yield f"{so}: {way} takes as long, within {share}."
         return
     longer, sure = percent_fine(rival.longer), odds(rival.probability_slower)
     said = f"{way} is expected to take {longer} longer: slower with P {sure}."
@@ -138,10 +160,10 @@ def _why(verdict: PlanVerdict, step_time: Seconds) -> str:
 
 
 def host_text(host_time: Seconds, step_time: Seconds) -> str:
-    """Return how long the host launches, if that is much of the step; else empty."""
+    """Return how long the host takes to launch, if that is much of the step; else empty."""
     if host_time < _HOST_DECIDES * step_time:
         return ""
-    return f"the host launches for {duration(host_time)} of {duration(step_time)}"
+    return f"launching kernels takes the host {duration(host_time)} of {duration(step_time)}"
 
 
 def tied_sentence(reports: Sequence[Report]) -> str:

@@ -115,15 +115,15 @@ REPORT = """\
 3 tables, 90.0 GiB of weights + state · local batch 16,384 · 2 × h100-sxm (assumed; set --hardware)
 
   step time   1.00 ms  (0.90 - 1.10 ms, 90%)    32.8 M samples/s
-  baseline    1.30 ms  TorchRec's planner (1.9.2), ported; this plan is 1.30× faster, P 93%
+  baseline    1.30 ms  TorchRec's planner (1.9.2), ported; this plan is 1.30× faster with P 93%
 
   Where the step goes (critical path)
     dense forward   0.50 ms  50%  ████████████████████
     lookup forward  0.40 ms  40%  ████████████████
     all-to-all      0.10 ms  10%  ████
 
-  Ranks (times overlap, and do not add up)
-  Rank    Lookup   Collectives   Waiting      Idle   Memory, of 60.0 GiB usable
+  Ranks (their times overlap)
+  Rank    Lookup   Collectives   Waiting      Idle   Tables, of 60.0 GiB for them
      0   0.40 ms       0.10 ms   0.00 ms   0.10 ms   ████████········  30.0 GiB   50%
      1   0.20 ms       0.10 ms   0.20 ms   0.30 ms   ████████████████  60.0 GiB  100%
   Rank 1 is full: larger tables or a larger batch may not fit.
@@ -147,7 +147,7 @@ def test_the_whole_report() -> None:
             "TorchRec's own planner; this plan is 2.00×",
         ),
         (against("beam", MS), "beam; this plan is as fast"),
-        (against("beam", 2 * MS), "beam; this plan is 2.00× faster, P 93%"),
+        (against("beam", 2 * MS), "beam; this plan is 2.00× faster with P 93%"),
         (
             against("torchrec_port", 0.5 * MS, reason="stopped after 9 plans"),
             "TorchRec's planner (1.9.2), ported, stopped after 9 plans; this plan is 2.00× slower",
@@ -165,7 +165,7 @@ def test_what_is_left_to_gain_is_a_ratio_of_two_steps_by_the_models() -> None:
     search = replace(report.search, bound=Modelled(0.96 * MS))
     longer = replace(report, confidence=replace(CONFIDENCE, step_time=1.3 * MS), search=search)
     text = written(report_text(longer, 100))
-    assert "to gain        4.0%  at most, with any other plan" in text  # 1 - 0.96 / 1.00
+    assert "to gain        4.0%  at most, by any other plan" in text  # 1 - 0.96 / 1.00
     bare = replace(report, search=replace(search, bound=Modelled(0.1 * MS), is_bare=True))
     text = written(report_text(bare, 100))
     assert "to gain       90.0%\n    at most, were there no embedding work: the limit left" in text

@@ -86,10 +86,24 @@ def test_where_no_assumption_turns_the_choice_none_is_named() -> None:
 def test_where_sharding_hardly_matters_the_first_words_say_so() -> None:
     alike = replace(RIVAL, longer=0.004, turn=None)
     assert said(alike, host_time=0.72 * MS, free_batch=16384) == (
-        "Sharding hardly matters: TorchRec's plan (5 row_wise) takes as long, within 0.4%; the "
-        "host launches for 720 us of 1.00 ms; batches up to 16,384 take at most 10% longer."
+        "Sharding hardly matters: TorchRec's plan (5 row_wise) takes as long, within 0.4%; "
+        "launching kernels takes the host 720 us of 1.00 ms; batches up to 16,384 take at most 10% "
+        "longer."
     )
     assert "hardly" not in said(replace(RIVAL, longer=0.011))
+
+
+def test_a_simple_plan_that_is_chosen_or_faster_than_others_is_said_to_be() -> None:
+    alike = replace(RIVAL, sharder="naive", longer=0.0, turn=None)
+    slower = " ".join(verdict_sentences(verdict(alike), 1 * MS, matters=True))
+    assert slower.startswith("A simpler plan will do: the plan of whole tables in turn")
+    found = SearchReport(
+        sharder="naive", requested="auto", seed=0, status="done", evaluated=9, time=1.0
+    )
+    assert " ".join(verdict_sentences(verdict(alike), 1 * MS, found)) == (
+        "This is the plan of whole tables in turn (5 row_wise): no other plan that was found is "
+        "faster."
+    )
 
 
 def test_without_a_rival_nothing_is_claimed() -> None:
@@ -122,7 +136,7 @@ def sharders(*step_times: float, host: float = 0.0) -> list[Report]:
 def test_sharders_that_tie_are_counted() -> None:
     tied = sharders(4.3 * MS, 4.304 * MS, 4.34 * MS, 5 * MS, host=3.1 * MS)
     assert tied_sentence(tied) == (
-        "3 of 4 sharders within 0.9%: the host launches for 3.10 ms of 4.30 ms."
+        "3 of 4 sharders within 0.9%: launching kernels takes the host 3.10 ms of 4.30 ms."
     )
     assert tied_sentence(tied[:2]).startswith(
         "Sharding hardly matters: 2 of 2 sharders within 0.1%"
