@@ -26,6 +26,7 @@ def built(builder: StepBuilder, *, ids: object = 0.0, features: object = 0.0) ->
         columns=np.zeros(builder.world_size),
         fetch_time=np.zeros(builder.world_size),
         stashed_bytes=np.zeros(builder.world_size),
+        replica_bytes=np.zeros(builder.world_size),
         table_columns=0.0,
         sent_ids=0.0,
         sent_features=0.0,

@@ -9,6 +9,7 @@ from table_options import table_options
 
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ShardingPlan
+from costmodel.domain.replica_groups import ReplicaGroups
 from costmodel.domain.time_correction import NO_CORRECTION, TimeCorrection
 from costmodel.domain.workload import (
     DataType,
@@ -108,7 +109,24 @@ def topologies(draw: st.DrawFn) -> Topology:
         stream_correction=stream,
     )  # fmt: skip
     hardware = replace(hardware, gpu=gpu)
-    return Topology(hardware=hardware, world_size=nodes * local, local_world_size=local)
+    replicas = None
+    if nodes * local > 1 and draw(st.booleans()):
+        replicas = draw(replica_groups(local))
+    return Topology(
+        hardware=hardware, world_size=nodes * local, local_world_size=local, replicas=replicas
+    )
+
+
+@st.composite
+def replica_groups(draw: st.DrawFn, local: int) -> ReplicaGroups:
+    """Draw two groups that each have ``local`` ranks on a node, spread or of consecutive ranks."""
+    consecutive = draw(st.booleans())
+    return ReplicaGroups(
+        num_groups=2,
+        ranks_per_node=local if consecutive else 2 * local,
+        use_inter_host_allreduce=consecutive,
+        sync_interval=draw(st.sampled_from([1, 7])),
+    )
 
 
 @st.composite

@@ -226,7 +226,7 @@ class OptionFeatures:
         """Yield valid types, kernels and splits of a table, without hopeless ones."""
         for kind in allowed_types(self.workload, table):
             counts = self._column_counts(table, kind)
-            for kernel, count in product(allowed_kernels(table, kind), counts):
+            for kernel, count in product(allowed_kernels(self.topology, table, kind), counts):
                 if not self._is_hopeless(table, kind, kernel, table.embedding_dim // count):
                     yield kind, kernel, count
 
@@ -245,7 +245,7 @@ class OptionFeatures:
         ``dense`` writes a gradient of the whole shard, at least 4 bytes for each element hit, where
         ``fused`` reads and writes rows and their state (``kernels.shard_traffic``).
         """
-        fused = ComputeKernel.FUSED in allowed_kernels(table, kind)
+        fused = ComputeKernel.FUSED in allowed_kernels(self.topology, table, kind)
         if kernel is not ComputeKernel.DENSE or not fused:
             return False
         if self.topology.hardware.gpu.update_costs:
@@ -317,6 +317,7 @@ class _Cuts:
             "columns": total(loads.columns) / world,
             "fetch_time": total(loads.fetch_time) / world,
             "stashed_bytes": total(loads.stashed_bytes) / world,
+            "replica_bytes": total(loads.replica_bytes) / world,
             "table_columns": outputs[table],
             "sent_ids": ids,
             "sent_features": features,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from costmodel.base.field_values import make_plain
 from costmodel.base.limits import MOST_RANKS, check_at_most
 from costmodel.base.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds
+from costmodel.domain.replica_groups import ReplicaGroups, local_group_size
 from costmodel.domain.time_correction import NO_CORRECTION, TimeCorrection
 from costmodel.domain.traced import TracedTimes
 
@@ -439,7 +440,11 @@ class HardwareProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """How many of which GPUs, and how they are grouped into nodes."""
+    """How many of which GPUs, and how they are grouped into nodes.
+
+    With ``replicas`` it is that of one of several groups of ranks, which all do the same: the ranks
+    that tables are sharded among, and that collectives of their lookups join.
+    """
 
     hardware: HardwareProfile
     world_size: int
@@ -447,6 +452,8 @@ class Topology:
     """Ranks per node."""
     withheld_bytes: tuple[Bytes, ...] = ()
     """HBM of every rank that is not for tables, beyond what all ranks lack; empty: none."""
+    replicas: ReplicaGroups | None = None
+    """The groups of the job, of which this is one; None: all ranks are one group."""
 
     def __post_init__(self) -> None:
         make_plain(self)
@@ -459,12 +466,44 @@ class Topology:
             )
         if min(self.withheld_bytes, default=0.0) < 0:
             raise ValueError("withheld_bytes must not be negative")
-        check_at_most("world_size", self.world_size, MOST_RANKS)
+        check_at_most("world_size", self.num_ranks, MOST_RANKS)
         if self.world_size % self.local_world_size:
             raise ValueError(
                 f"world_size {self.world_size} is not a multiple of "
                 f"local_world_size {self.local_world_size}"
             )
+        self._check_replicas()
+
+    def _check_replicas(self) -> None:
+        if self.replicas is None:
+            return
+        local = local_group_size(
+            self.world_size,
+            self.replicas.num_groups,
+            self.replicas.ranks_per_node,
+            consecutive=self.replicas.use_inter_host_allreduce,
+        )
+        if self.world_size < 2 or self.local_world_size != local:
+            raise ValueError(
+                f"a group of {self.world_size} ranks needs at least 2, and has {local} on each of "
+                f"its nodes, not {self.local_world_size}"
+            )
+
+    @property
+    def num_ranks(self) -> int:
+        """Number of ranks of the job, of all groups."""
+        return self.world_size * (1 if self.replicas is None else self.replicas.num_groups)
+
+    @property
+    def node_ranks(self) -> int:
+        """Number of the job's ranks on a node, of all groups."""
+        return self.local_world_size if self.replicas is None else self.replicas.ranks_per_node
+
+    @property
+    def host_memory_bytes(self) -> Bytes:
+        """Host memory for the ranks of a node, of which each group there has a part."""
+        share = self.local_world_size / self.node_ranks
+        return self.hardware.host.memory_bytes * share
 
     @property
     def num_nodes(self) -> int:

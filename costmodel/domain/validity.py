@@ -91,16 +91,21 @@ def allowed_types(workload: Workload, table: EmbeddingTable) -> tuple[ShardingTy
 
 
 def allowed_kernels(
-    table: EmbeddingTable, sharding_type: ShardingType
+    topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
 ) -> tuple[ComputeKernel, ...]:
     """Return the kernels a plan may use: ``dense`` alone for data_parallel, else any listed.
 
     Without a list that is ``fused``, and ``dense``, which TorchRec runs for sharded tables too;
-    none that cannot hold the table's type.
+    none that cannot hold the table's type. Where groups of ranks have replicas, ``fused`` alone:
+    ``DMPCollection`` averages no ``dense`` shards, and of a UVM cache the rows in host memory, not
+    those that were updated in HBM (torchrec 1.9.2, ``_group_sharded_modules``; fbgemm_gpu 1.8.0,
+    ``split_embedding_weights``).
     """
     kernels = table.compute_kernels or (ComputeKernel.FUSED, ComputeKernel.DENSE)
     if sharding_type is ShardingType.DATA_PARALLEL:
         kernels = (ComputeKernel.DENSE,) if ComputeKernel.DENSE in kernels else ()
+    elif topology.replicas is not None:
+        kernels = (ComputeKernel.FUSED,) if ComputeKernel.FUSED in kernels else ()
     return tuple(kernel for kernel in kernels if not is_refused_by_kernel(table, kernel))
 
 
@@ -199,8 +204,8 @@ def _table_problems(
         yield f"`{kind}` is not allowed here, only {allowed}"
     if is_refused_by_kernel(table, kernel):
         yield f"kernel `{kernel}` cannot hold weights of {table.data_type}"
-    elif kernel not in allowed_kernels(table, kind):
-        allowed = ", ".join(allowed_kernels(table, kind)) or "none"
+    elif kernel not in allowed_kernels(topology, table, kind):
+        allowed = ", ".join(allowed_kernels(topology, table, kind)) or "none"
         yield f"kernel `{kernel}` is not allowed for {kind}, only {allowed}"
     share = sharding.cache_load_factor
     if share is not None and not 0 < share <= 1:

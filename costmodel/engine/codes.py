@@ -28,4 +28,7 @@ GROUPS = {
     ProcessGroup.WORLD: WORLD,
     ProcessGroup.INTRA_NODE: INTRA_NODE,
     ProcessGroup.CROSS_NODE: CROSS_NODE,
+    ProcessGroup.JOB: WORLD,
+    ProcessGroup.REPLICAS: ALONE,
 }
+"""Of the ranks here, all are in a job's group, and each is alone in its group of replicas."""

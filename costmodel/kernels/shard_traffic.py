@@ -265,6 +265,19 @@ def shard_traffic(
     return tuple(traffic[0].tolist())
 
 
+def replica_bytes(shards: LookupShards, optimizer: Optimizer) -> Array:
+    """Return weights and optimizer state of fused shards: what groups of ranks keep in step.
+
+    Replicated tables are ``dense``: their gradients are all-reduced, and their weights are not.
+    """
+    once, per_column = _state_bytes(shards, optimizer)
+    fused = shards.kernel != KERNELS[ComputeKernel.DENSE]
+    held: Array = (
+        fused * shards.num_rows * (shards.held_row_bytes + once + per_column * shards.num_columns)
+    )
+    return held
+
+
 def _state_bytes(shards: LookupShards, optimizer: Optimizer) -> tuple[Array, Array]:
     """Return bytes of a row's optimizer state: independent of its columns, and per column."""
     used = [own or optimizer for own in shards.optimizer.tolist()]

@@ -164,12 +164,12 @@ def dense_part_ratio(workload: Workload, topology: Topology) -> float:
 
 def host_bytes_usable(topology: Topology) -> Bytes:
     """Return the bytes of a node's host memory for tables: nine tenths, the rest for the system."""
-    return topology.hardware.host.memory_bytes * (1 - RESERVE_SHARE)
+    return topology.host_memory_bytes * (1 - RESERVE_SHARE)
 
 
 def host_reserve_text(topology: Topology, num_hosts: int = 1) -> str:
     """Return the host memory, and the part of it that is not for tables, in brackets."""
-    whole = num_hosts * topology.hardware.host.memory_bytes
+    whole = num_hosts * topology.host_memory_bytes
     return f" (of {size_text(whole)}, of which a tenth is kept for the system)"
 
 
@@ -371,7 +371,7 @@ def _per_rank_line(workload: Workload, topology: Topology) -> str:
 
 
 def _per_host_line(topology: Topology) -> str:
-    there = topology.hardware.host.memory_bytes
+    there = topology.host_memory_bytes
     return (
         f"{size_text(there)} host memory  -  {size_text(there * RESERVE_SHARE)} for the system "
         f"(a tenth)  =  {size_text(host_bytes_usable(topology))}"

@@ -9,7 +9,6 @@ from costmodel.kernels.collectives import collective_estimate
 from costmodel.kernels.pointwise import pointwise_time
 from costmodel.step.builder import StepBuilder
 from costmodel.step.graph import Stage
-from costmodel.step.step_operations import ProcessGroup
 
 FIRST_BUCKET: Bytes = 1 * MIB
 BUCKET: Bytes = 25 * MIB
@@ -83,11 +82,11 @@ class GradientBuckets:
         if builder.world_size == 1:
             builder.host(f"{self.name} all-reduce of one rank", num_ops=_REDUCED_ALONE_OPS)
             return
-        group = builder.ranks(ProcessGroup.WORLD)
+        group = builder.ranks(builder.everyone)
         estimate = collective_estimate(CollectiveOp.ALL_REDUCE, held, group, builder.hardware)
         self.sent.append(
             builder.collective(
                 f"{self.name} all-reduce", Stage.ALL_REDUCE, estimate.seconds,
-                num_bytes=held, basis=estimate.basis,
+                group=builder.everyone, num_bytes=held, basis=estimate.basis,
             )
         )  # fmt: skip

@@ -13,7 +13,7 @@ from costmodel.kernels.collectives import RankGroup, collective_form
 from costmodel.step.graph import HOST_THREADS, NodeKind, Resource, Role, Stage
 from costmodel.step.groups import GroupKey
 from costmodel.step.issue import COLLECTIVE, COMPILED_CALL_OPS, GRAPHED_CALL, ONE_OP, Issue
-from costmodel.step.step_operations import LikeBatches, ProcessGroup
+from costmodel.step.step_operations import LikeBatches, ProcessGroup, group_ranks
 from costmodel.step.template import (
     Event,
     Exchange,
@@ -255,6 +255,7 @@ class StepBuilder:
         *,
         group: ProcessGroup = ProcessGroup.WORLD,
         after: tuple[Wait, ...] = (),
+        issue: Issue = COLLECTIVE,
         num_bytes: Linear | float = 0.0,
         exchange: Exchange | None = None,
         basis: Basis | None = SENT,
@@ -270,7 +271,7 @@ class StepBuilder:
         """
         work = _work(seconds)
         optional = work.form is not None and work.form.optional
-        launch = self._issue(name, COLLECTIVE, work if optional else _work(1.0))
+        launch = self._issue(name, issue, work if optional else _work(1.0))
         op = TemplateOp(
             name=name,
             kind=NodeKind.COLLECTIVE,
@@ -358,13 +359,12 @@ class StepBuilder:
 
     def ranks(self, group: ProcessGroup) -> RankGroup:
         """Return the shape of a process group."""
-        world, local = self.world_size, self.local_world_size
-        count, per_node = {
-            ProcessGroup.WORLD: (world, local),
-            ProcessGroup.INTRA_NODE: (local, local),
-            ProcessGroup.CROSS_NODE: (world // local, 1),
-        }[group]
-        return RankGroup(num_ranks=count, ranks_per_node=per_node)
+        return group_ranks(self.topology, group)
+
+    @property
+    def everyone(self) -> ProcessGroup:
+        """Return the group of all ranks of the job, among which dense gradients are reduced."""
+        return ProcessGroup.WORLD if self.topology.replicas is None else ProcessGroup.JOB
 
     def around(self, num_ranks: int) -> ProcessGroup:
         """Return the smallest process group that ranks are in which follow one another.

@@ -27,7 +27,12 @@ from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.inputs.distribution import is_hashed
 from costmodel.kernels.embedding import combine, lookup_rates
 from costmodel.kernels.lookup_shards import LookupShard, LookupShards
-from costmodel.kernels.shard_traffic import fetch_times, gpu_caches, shard_traffics
+from costmodel.kernels.shard_traffic import (
+    fetch_times,
+    gpu_caches,
+    replica_bytes,
+    shard_traffics,
+)
 from costmodel.kernels.traffic import NUM_TRAFFIC
 from costmodel.step.groups import GroupKey, KernelKey, group_key, kernel_key
 
@@ -49,6 +54,8 @@ class GroupLoad:
     """Seconds in which a batch's rows come into UVM caches, if that is apart from lookups."""
     stashed_bytes: Array
     """Weights in HBM that are moved to host memory after their lookup."""
+    replica_bytes: Array
+    """Weights and optimizer state that other groups of ranks have replicas of."""
     table_columns: float
     """Output columns of the whole tables per sample."""
     sent_ids: float
@@ -92,6 +99,7 @@ class ShardRow(NamedTuple):
     columns: float
     fetch_time: float
     stashed_bytes: float
+    replica_bytes: float
 
 
 _Member: TypeAlias = tuple[EmbeddingTable, TableSharding, list[ShardRow]]
@@ -172,7 +180,7 @@ def _group_load(topology: Topology, key: GroupKey, members: Sequence["_Member"])
     ranks, counts = _ranks(rows)
     each = np.repeat([row[2:] for row in rows], counts, axis=0).T
     totals = [np.repeat(np.bincount(ranks, one, places), copies).astype(np.float64) for one in each]
-    features, ids, columns, fetch_time, stashed_bytes = totals
+    features, ids, columns, fetch_time, stashed_bytes, replica_bytes = totals
     return GroupLoad(
         key=key,
         traffic={
@@ -184,6 +192,7 @@ def _group_load(topology: Topology, key: GroupKey, members: Sequence["_Member"])
         columns=columns,
         fetch_time=fetch_time,
         stashed_bytes=stashed_bytes,
+        replica_bytes=replica_bytes,
         table_columns=sum(t.embedding_dim * t.output_rows_per_sample for t, _ in pairs),
         sent_ids=float(ids.sum()) / topology.world_size,
         sent_features=float(features.sum()),
@@ -250,6 +259,7 @@ class ShardLoads(NamedTuple):
     columns: Array
     fetch_time: Array
     stashed_bytes: Array
+    replica_bytes: Array
 
 
 def shard_loads(workload: Workload, topology: Topology, shards: LookupShards) -> ShardLoads:
@@ -260,6 +270,10 @@ def shard_loads(workload: Workload, topology: Topology, shards: LookupShards) ->
     )
     columns = shards.num_columns * shards.num_bags / shards.num_samples
     fetch_time = fetch_times(shards, caches, lookup_rates(topology.hardware))
+    replicas = np.zeros(len(columns))
+    if topology.replicas is not None:
+        replicas = replica_bytes(shards, workload.optimizer)
     return ShardLoads(
-        traffic, shards.table_bags, shards.num_lookups, columns, fetch_time, shards.stashed_bytes
-    )
+        traffic, shards.table_bags, shards.num_lookups, columns, fetch_time,
+        shards.stashed_bytes, replicas,
+    )  # fmt: skip

@@ -55,7 +55,7 @@ class ReplicaBuckets:
         parameters = (self._group.parameter_bytes[kernel] for kernel in bucket)
         return self._kernels.collective(
             self._group, "all-reduce", CollectiveOp.ALL_REDUCE, sum(parameters, start=Linear()),
-            optional=len(bucket) < len(self._group.kernels),
+            members=self._kernels.builder.everyone, optional=len(bucket) < len(self._group.kernels),
         )  # fmt: skip
 
 

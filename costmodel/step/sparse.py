@@ -27,6 +27,7 @@ from costmodel.step.issue import (
     SEND_OUTPUTS,
     SEND_SUMS_OPS,
 )
+from costmodel.step.replica_sync import ReplicaSync
 from costmodel.step.stash import Stash
 from costmodel.step.step_operations import ProcessGroup
 from costmodel.step.template import GroupFormulas, Linear, Work, WorkKind
@@ -54,6 +55,12 @@ class SparsePart:
     def stash(self) -> Stash:
         """The copies of the same groups' weights to the host and back."""
         return Stash(self.builder, self.workload, self.groups)
+
+    @property
+    def replica_sync(self) -> ReplicaSync:
+        """The averaging of the sharded groups' replicas on other ranks of the job."""
+        sharded = tuple(group for group in self.groups if group not in self.replicated)
+        return ReplicaSync(self.builder, self.workload, sharded)
 
     @property
     def replicated(self) -> tuple[GroupFormulas, ...]:

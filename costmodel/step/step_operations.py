@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.base.units import Seconds
-from costmodel.domain.hardware import NO_BASIS, Basis
+from costmodel.domain.hardware import NO_BASIS, Basis, Topology
+from costmodel.kernels.collectives import RankGroup
 from costmodel.step.graph import NodeKind, Role, Stage
 
 
@@ -23,9 +24,27 @@ class ProcessGroup(StrEnum):
     """Groups of ranks that collectives join; each group has one stream per rank."""
 
     WORLD = "world"
+    """The ranks that tables are sharded among."""
     INTRA_NODE = "intra_node"
     CROSS_NODE = "cross_node"
     """Ranks of equal local rank, one per node."""
+    JOB = "job"
+    """All ranks of a job of several replica groups, where there are any (``Topology.replicas``)."""
+    REPLICAS = "replicas"
+    """The ranks of a job that hold the same shards: of those here, each is in one of its own."""
+
+
+def group_ranks(topology: Topology, group: ProcessGroup) -> RankGroup:
+    """Return the shape of a process group."""
+    world, local = topology.world_size, topology.local_world_size
+    count, per_node = {
+        ProcessGroup.WORLD: (world, local),
+        ProcessGroup.INTRA_NODE: (local, local),
+        ProcessGroup.CROSS_NODE: (topology.num_nodes, 1),
+        ProcessGroup.JOB: (topology.num_ranks, topology.node_ranks),
+        ProcessGroup.REPLICAS: (topology.num_ranks // world, topology.node_ranks // local),
+    }[group]
+    return RankGroup(num_ranks=count, ranks_per_node=per_node)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,7 +100,13 @@ class StepOperations:
 
     def members(self, group: ProcessGroup, rank: int) -> int:
         """Return the number of the instance of a group that a rank belongs to."""
-        if group is ProcessGroup.WORLD:
-            return 0
         per_node = self.local_world_size
-        return rank // per_node if group is ProcessGroup.INTRA_NODE else rank % per_node
+        match group:
+            case ProcessGroup.INTRA_NODE:
+                return rank // per_node
+            case ProcessGroup.CROSS_NODE:
+                return rank % per_node
+            case ProcessGroup.REPLICAS:
+                return rank
+            case _:
+                return 0

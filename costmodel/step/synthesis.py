@@ -406,6 +406,7 @@ def _update(batch: _BatchParts, after: tuple[Wait, ...]) -> None:
     _wait_for_gradients(batch.builder, after)
     if batch.accumulation.reduces:
         DenseOptimizer(batch.builder, batch.sparse.workload).write(batch.sparse.replicated)
+        batch.sparse.replica_sync.write()
 
 
 def _wait_for_gradients(builder: StepBuilder, after: tuple[Wait, ...]) -> None:

@@ -29,7 +29,7 @@ class Feature(NamedTuple):
     """The lookup kernel whose number it is; None: the group's."""
 
 
-RANK_FEATURES = ("features", "ids", "columns", "fetch_time", "stashed_bytes")
+RANK_FEATURES = ("features", "ids", "columns", "fetch_time", "stashed_bytes", "replica_bytes")
 """Features with a value on every rank."""
 SOME_TABLES_FEATURES = ("fetch_time", "stashed_bytes")
 """Features of cached or stashed tables, 0 if a group has none."""
@@ -89,6 +89,7 @@ class GroupFormulas:
     columns: Linear
     fetch_time: Linear
     stashed_bytes: Linear
+    replica_bytes: Linear
     table_columns: Linear
     sent_ids: Linear
     sent_features: Linear

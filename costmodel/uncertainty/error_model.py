@@ -20,7 +20,7 @@ from costmodel.domain.hardware import Bound, CollectiveOp, Device, HardwareProfi
 from costmodel.domain.workload import DataType
 from costmodel.kernels.gemm import gemm_constants
 from costmodel.step.graph import NodeKind, Role, Stage
-from costmodel.step.step_operations import Op, ProcessGroup
+from costmodel.step.step_operations import Op, ProcessGroup, group_ranks
 
 NORMAL_90 = 1.645
 """Standard deviations on either side of a normal distribution's mean that hold 90% of it."""
@@ -195,7 +195,7 @@ def _collective_cause(op: Op, topology: Topology) -> Cause:
     """Return which error a collective has: latency's, or its kind's within or across nodes."""
     if op.basis.bound_by is Bound.LINK_LATENCY:
         return Cause.LATENCY
-    crosses = op.group is not ProcessGroup.INTRA_NODE and topology.num_nodes > 1
+    crosses = group_ranks(topology, op.group or ProcessGroup.WORLD).num_nodes > 1
     return (ACROSS if crosses else INSIDE)[_COLLECTIVES[op.stage]]
 
 

@@ -115,7 +115,7 @@ def import_plan(
 
     """
     plan, besides = take_torchrec_plan(read_torchrec_file(path), workload, topology)
-    tables = tuple(_allowing(plan.table(table.name), table) for table in workload.tables)
+    tables = tuple(_allowing(topology, plan.table(table.name), table) for table in workload.tables)
     return PlanFile(
         plan=plan, workload=replace(workload, tables=tables), hardware=hardware, torchrec=besides
     )
@@ -183,13 +183,13 @@ def save_plan(path: str | Path, solution: "Solution") -> None:
     write_text(path, plan_text(dump_plan_file(file)))
 
 
-def _allowing(sharding: TableSharding, table: EmbeddingTable) -> EmbeddingTable:
+def _allowing(topology: Topology, sharding: TableSharding, table: EmbeddingTable) -> EmbeddingTable:
     """Return the table with a plan's sharding type and kernel allowed."""
     kind, kernel = sharding.sharding_type, sharding.compute_kernel
     kinds, kernels = table.sharding_types, table.compute_kernels
     if kinds and kind not in kinds:
         kinds = (*kinds, kind)
-    if kernel not in {*kernels, *allowed_kernels(table, kind)}:
+    if kernel not in {*kernels, *allowed_kernels(topology, table, kind)}:
         kernels = (*kernels, kernel)
     return replace(table, sharding_types=kinds, compute_kernels=kernels)
 

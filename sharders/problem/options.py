@@ -156,7 +156,7 @@ def _refusal(workload: Workload, topology: Topology, table: EmbeddingTable) -> R
     )
     field = "sharding_types" if table.sharding_types else "compute_kernels"
     few = any(_refused_by_fbgemm(topology, table, kind) for kind in allowed_types(workload, table))
-    hint = _kernel_hint(table)
+    hint = _kernel_hint(topology, table)
     if few:
         hint = "on CPU, FBGEMM takes no shards without rows: allow `table_wise`"
     if table.embedding_dim > widest_shard(topology):
@@ -167,8 +167,11 @@ def _refusal(workload: Workload, topology: Topology, table: EmbeddingTable) -> R
     return Refusal(table=table.name, field=field, problem=Problem(message=message, hint=hint))
 
 
-def _kernel_hint(table: EmbeddingTable) -> str | None:
+def _kernel_hint(topology: Topology, table: EmbeddingTable) -> str | None:
     """Return which kernels a table's types have, if none of them is allowed; else None."""
+    unaveraged = table.compute_kernels and ComputeKernel.FUSED not in table.compute_kernels
+    if topology.replicas is not None and unaveraged:
+        return "groups of ranks average `fused` weights alone: allow them, or plan one group"
     dense, replicated = (ComputeKernel.DENSE,), (ShardingType.DATA_PARALLEL,)
     if table.compute_kernels != dense and table.sharding_types != replicated:
         return None
@@ -331,7 +334,7 @@ def _options_of_type(
         if block_ranks is None:
             return
         counts, ranks = (len(block_ranks) or 1,), block_ranks
-    for kernel in _offered_kernels(table, sharding_type):
+    for kernel in _offered_kernels(topology, table, sharding_type):
         caching = kernel is ComputeKernel.FUSED_UVM_CACHING
         for share in shares if caching else (None,):
             for count in counts:
@@ -362,10 +365,10 @@ def _refused_by_fbgemm(
 
 
 def _offered_kernels(
-    table: EmbeddingTable, sharding_type: ShardingType
+    topology: Topology, table: EmbeddingTable, sharding_type: ShardingType
 ) -> tuple[ComputeKernel, ...]:
     """Return a table's kernels; ``dense`` is only for copies on all ranks."""
-    kernels = allowed_kernels(table, sharding_type)
+    kernels = allowed_kernels(topology, table, sharding_type)
     if sharding_type is ShardingType.DATA_PARALLEL:
         return kernels
     return tuple(kernel for kernel in kernels if kernel is not ComputeKernel.DENSE)
