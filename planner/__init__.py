@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         ShardingType,
         TableSharding,
     )
+    from costmodel.domain.replica_groups import ReplicaGroups
     from costmodel.domain.workload import (
         DataType,
         DenseModel,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from planner.verbs.comparing import compare
     from planner.verbs.diff import compare_plans
     from planner.verbs.explanation import Explanation, explain
+    from planner.verbs.grouping import Grouping
     from planner.verbs.loading import load_plan, simulate
     from planner.verbs.planning import plan
     from sharders.problem.sharding_problem import (
@@ -100,6 +102,7 @@ _MODULES = {
         "Link",
         "Topology",
     ),
+    "costmodel.domain.replica_groups": ("ReplicaGroups",),
     "costmodel.memory.rank_memory": ("RankMemory",),
     "costmodel.engine.objective": ("Objective",),
     "costmodel.domain.plan": (
@@ -122,6 +125,7 @@ _MODULES = {
     ),
     "planner.planned.planned": ("Comparison", "Planned"),
     "planner.verbs.comparing": ("compare",),
+    "planner.verbs.grouping": ("Grouping",),
     "planner.verbs.loading": ("load_plan", "simulate"),
     "planner.verbs.planning": ("plan",),
     "planner.verbs.diff": ("compare_plans",),
@@ -159,6 +163,7 @@ __all__ = [
     "ExecutionGraph",
     "Explanation",
     "Gpu",
+    "Grouping",
     "HardwareProfile",
     "Host",
     "InfeasibleError",
@@ -180,6 +185,7 @@ __all__ = [
     "Progress",
     "RankMemory",
     "RankReport",
+    "ReplicaGroups",
     "Report",
     "ReuseHistogram",
     "SearchResult",

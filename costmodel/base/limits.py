@@ -22,6 +22,8 @@ MOST_SAMPLES = 2**24
 """Samples per rank and batch."""
 MOST_ACCUMULATED = 64
 """Batches between two updates of the dense model; a report takes as many times as long."""
+MOST_INTERVAL = 10**6
+"""Steps from one averaging of replicas to the next: days of training."""
 MOST_WIDTH = 2**20
 """Width of a layer of the dense model."""
 MOST_LAYERS = 1_000

@@ -14,6 +14,7 @@ torchrec 1.9.2, distributed/model_parallel.py, ``DMPCollection``. arXiv 2508.038
 from dataclasses import dataclass
 
 from costmodel.base.field_values import make_plain
+from costmodel.base.limits import MOST_INTERVAL, check_at_most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,7 @@ class ReplicaGroups:
         for name in ("num_groups", "ranks_per_node", "sync_interval"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_at_most("sync_interval", self.sync_interval, MOST_INTERVAL)
         if self.num_groups == 1:
             raise ValueError("num_groups must be at least 2: one group has no replicas")
 
@@ -58,9 +60,9 @@ def local_group_size(
     part = group_size if consecutive else num_groups
     even = part % ranks_per_node == 0 or ranks_per_node % part == 0
     if not even:
-        ranks = "consecutive ranks" if consecutive else f"every {num_groups}th rank"
+        ranks = "consecutive ones" if consecutive else f"{num_groups} apart"
         raise ValueError(
-            f"a group of {group_size} ranks, {ranks} of the job, would have more of them on some "
+            f"a group of {group_size} ranks, {ranks}, would have more of them on some "
             f"nodes of {ranks_per_node} than on others"
         )
     return min(group_size, ranks_per_node) if consecutive else max(1, ranks_per_node // num_groups)

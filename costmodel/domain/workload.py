@@ -505,6 +505,11 @@ class Workload:
         """Return the sparse optimizer of a table."""
         return table.optimizer or self.optimizer
 
+    def held_bytes(self, table: EmbeddingTable) -> float:
+        """Return the bytes of a table's weights and of their optimizer's state."""
+        state = self.optimizer_of(table).state_bytes_per_row(table.embedding_dim)
+        return table.weight_bytes + table.num_embeddings * state
+
     def cache_columns(self, table: EmbeddingTable) -> int:
         """Return the width of the rows of the cache that a table may share; 0: there is none.
 

@@ -31,4 +31,4 @@ GROUPS = {
     ProcessGroup.JOB: WORLD,
     ProcessGroup.REPLICAS: ALONE,
 }
-"""Of the ranks here, all are in a job's group, and each is alone in its group of replicas."""
+"""All ranks here are in the job's group, and each is alone in its group of replicas."""

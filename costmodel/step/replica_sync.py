@@ -16,16 +16,56 @@ torchrec 1.9.2, distributed/model_parallel.py: ``DMPCollection.sync``, ``_sync``
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from costmodel.domain.hardware import CollectiveOp
-from costmodel.domain.replica_groups import ReplicaGroups
+from costmodel.base.units import Bytes, Seconds
+from costmodel.domain.hardware import Basis, CollectiveOp, Topology
 from costmodel.domain.workload import Workload
 from costmodel.kernels.collectives import collective_estimate
 from costmodel.step.builder import StepBuilder
 from costmodel.step.graph import Stage
 from costmodel.step.issue import COLLECTIVE, Issue
-from costmodel.step.step_operations import ProcessGroup
+from costmodel.step.step_operations import ProcessGroup, group_ranks
 from costmodel.step.template import GroupFormulas, Linear
+
+
+class AveragingTime(NamedTuple):
+    """Seconds that a rank averages for: a straight line over the bytes it holds.
+
+    It goes through the collectives' latency and the time of the mean rank's bytes. These are so
+    many that curves are straight there, and a line's maximum over plans can be bounded.
+    """
+
+    latency: Seconds
+    """Seconds that all calls take without bytes."""
+    per_byte: float
+    mean_bytes: Bytes
+    """Weights and state that the mean rank holds if no table is replicated on all ranks."""
+    basis: Basis
+
+    @classmethod
+    def of(cls, workload: Workload, topology: Topology) -> "AveragingTime":
+        """Return the line of a workload's tables on the ranks of one group."""
+        mean = sum(map(workload.held_bytes, workload.tables)) / topology.world_size
+        peers = group_ranks(topology, ProcessGroup.REPLICAS)
+        nothing, estimate = (
+            collective_estimate(CollectiveOp.ALL_REDUCE, size, peers, topology.hardware)
+            for size in (0.0, mean)
+        )
+        per_byte = (estimate.seconds - nothing.seconds) / mean
+        return cls(num_calls(workload) * nothing.seconds, per_byte, mean, estimate.basis)
+
+    @property
+    def mean(self) -> Seconds:
+        """Seconds of the mean rank."""
+        return self.latency + self.per_byte * self.mean_bytes
+
+
+def num_calls(workload: Workload) -> int:
+    """Return the number of all-reduces: of weights by type, and of state, which is FP32."""
+    tables = workload.tables
+    states = any(workload.optimizer_of(each).state_bytes_per_row(1.0) for each in tables)
+    return len({each.data_type for each in tables}) + states
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,54 +75,23 @@ class ReplicaSync:
     builder: StepBuilder
     workload: Workload
     groups: tuple[GroupFormulas, ...]
-    """Of tables that are sharded, not replicated on all ranks."""
+    """Groups of tables that are sharded, not replicated on all ranks."""
 
     def write(self) -> None:
-        """Add the all-reduces of weights and state, and the compute stream's wait for them."""
-        replicas = self.builder.topology.replicas
-        if replicas is not None and self.groups:
-            with self.builder.part_of(*(group.key for group in self.groups)):
-                self._write(replicas)
-
-    def _write(self, replicas: ReplicaGroups) -> None:
-        """Add them as one operation.
-
-        A rank's seconds are on the straight line through the collective's latency and its time for
-        the mean rank's bytes. These are so many that curves are straight there, and a line's
-        maximum over plans can be bounded.
-        """
-        builder, share = self.builder, 1.0 / replicas.sync_interval
-        mean = self._bytes_of_all_tables() / builder.world_size
-        peers = builder.ranks(ProcessGroup.REPLICAS)
-        nothing, estimate = (
-            collective_estimate(CollectiveOp.ALL_REDUCE, size, peers, builder.hardware)
-            for size in (0.0, mean)
-        )
+        """Add the all-reduces of weights and state as one, and compute's wait for them."""
+        builder, replicas = self.builder, self.builder.topology.replicas
+        if replicas is None or not self.groups:
+            return
+        share = 1.0 / replicas.sync_interval
+        line, calls = AveragingTime.of(self.workload, builder.topology), num_calls(self.workload)
         size = sum((group.replica_bytes for group in self.groups), start=Linear())
-        per_byte = (estimate.seconds - nothing.seconds) / mean
-        seconds = per_byte * size + self._num_calls * nothing.seconds
-        sent = builder.collective(
-            "average replicas", Stage.ALL_REDUCE, builder.linear_time(share * seconds),
-            group=ProcessGroup.REPLICAS, num_bytes=share * size, basis=estimate.basis,
-            issue=Issue(
-                share * self._num_calls * COLLECTIVE.num_ops,
-                share * self._num_calls * COLLECTIVE.num_launches,
-            ),
-        )  # fmt: skip
-        builder.kernel("wait for replicas", Stage.OPTIMIZER, 0.0, after=(sent,))
-
-    @property
-    def _num_calls(self) -> int:
-        """Return the number of all-reduces: of weights by type, and of state, which is FP32."""
-        tables = self.workload.tables
-        states = any(self.workload.optimizer_of(t).state_bytes_per_row(1.0) for t in tables)
-        return len({table.data_type for table in tables}) + states
-
-    def _bytes_of_all_tables(self) -> float:
-        """Return the bytes of weights and state of all tables, as if all were sharded."""
-        return sum(
-            table.weight_bytes
-            + table.num_embeddings
-            * self.workload.optimizer_of(table).state_bytes_per_row(table.embedding_dim)
-            for table in self.workload.tables
-        )
+        seconds = line.per_byte * size + line.latency
+        with builder.part_of(*(group.key for group in self.groups)):
+            sent = builder.collective(
+                "average replicas", Stage.ALL_REDUCE, builder.linear_time(share * seconds),
+                group=ProcessGroup.REPLICAS, num_bytes=share * size, basis=line.basis,
+                issue=Issue(
+                    share * calls * COLLECTIVE.num_ops, share * calls * COLLECTIVE.num_launches
+                ),
+            )  # fmt: skip
+            builder.kernel("wait for replicas", Stage.OPTIMIZER, 0.0, after=(sent,))

@@ -10,6 +10,8 @@ import click
 
 from planner.cli.pages import check_page, html_option, write_page
 from planner.cli.shared_options import (
+    COUNT,
+    REPLICA_GROUP,
     SHARE,
     model_options,
     output_options,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from planner.environment.settings import Settings
     from planner.planned.planned import Planned
     from planner.search.search import Search
+    from planner.verbs.grouping import Grouping
 
 DEFAULT_FILE = "plan.json"
 OPTUNA = "optuna"
@@ -69,6 +72,25 @@ MOST_JOBS = 256
     help="With --sharder optuna: share one study with other processes and machines that give the "
     "same URL, `sqlite:///study.db`, `journal://study.log`, or a database server's. This is how "
     "to search on more than one machine.",
+)
+@click.option(
+    "--replica-group",
+    metavar="auto|N",
+    type=REPLICA_GROUP,
+    help="Several groups of N GPUs that each hold all tables (TorchRec's DMPCollection), or of as "
+    "many as are best; the plan is that of one group.",
+)
+@click.option(
+    "--sync-interval",
+    type=COUNT,
+    metavar="K",
+    help="With --replica-group: steps from one averaging of the groups' replicas to the next "
+    "[default: 1].",
+)
+@click.option(
+    "--use-inter-host-allreduce/--no-use-inter-host-allreduce",
+    default=None,
+    help="With --replica-group: whether groups have consecutive GPUs [default: if faster].",
 )
 @click.option(
     "-o",
@@ -117,11 +139,11 @@ def command(
     if target is not None:
         check_writable(target)
     jobs, storage, max_plans = flags.pop("jobs"), flags.pop("storage"), plan_limit(flags)
-    gap = flags.pop("gap")
+    gap, grouping = flags.pop("gap"), _grouping(flags)
     told = told_of_model(factory, flags, output)
     machine = {name: flags.pop(name) for name in ("gpus", "nodes")}
     if start is not None:
-        given = {**machine, "hardware": flags["hardware"]}
+        given = {**machine, "hardware": flags["hardware"], "replica_group": grouping}
         refuse_given("a workload", "--from plans for the plan's own machine", **given)
     settings = resolve(flags)
     if storage is not None and settings.sharder != OPTUNA:
@@ -132,7 +154,7 @@ def command(
             from planner.files.plan_keeping import check_same_workload
 
             source = check_same_workload(DEFAULT_FILE, source)
-        find = _planning(source, besides, settings, **machine)
+        find = _planning(source, besides, settings, grouping, **machine)
     elif workload is not None or factory is not None:
         raise click.UsageError("give one of FILE, --from-torchrec and --from")
     else:
@@ -184,6 +206,7 @@ def _planning(
     source: "str | Workload",
     besides: "Mapping[str, Any] | None",
     settings: "Settings",
+    grouping: "Grouping | None",
     *,
     gpus: int | None,
     nodes: int | None,
@@ -204,11 +227,28 @@ def _planning(
             hardware=settings.hardware,
             sharder=settings.sharder,
             baseline=settings.baseline or DEFAULT_BASELINE,
+            replica_group=grouping,
             search=search,
         )
         return replace(planned, torchrec=besides)
 
     return find
+
+
+def _grouping(flags: dict[str, Any]) -> "Grouping | None":
+    """Take what is asked of groups of GPUs out of the values of options; None: nothing is."""
+    from planner.verbs.grouping import Grouping
+
+    size, interval = flags.pop("replica_group"), flags.pop("sync_interval")
+    consecutive = flags.pop("use_inter_host_allreduce")
+    if size is not None:
+        return Grouping(
+            group_size=size, sync_interval=interval or 1, use_inter_host_allreduce=consecutive
+        )
+    why = "one group has no replicas"
+    told = None if consecutive is None else True
+    refuse_given("--replica-group", why, sync_interval=interval, use_inter_host_allreduce=told)
+    return None
 
 
 def _again(path: str, settings: "Settings") -> "Callable[[Search], Planned]":
@@ -298,5 +338,5 @@ def _late(planned: "Planned", seconds: float, limit: float | None) -> str:
     first = f"{search.first_plan:.1f} s until there was a plan, reading included"
     return (
         f"\nLonger than the limit of {limit:g} s: {count(len(planned.plan.tables), 'table')} on "
-        f"{count(planned.plan.world_size, unit)} took {first}; a busy machine takes longer"
+        f"{count(planned.report.num_ranks, unit)} took {first}; a busy machine takes longer"
     )

@@ -24,6 +24,7 @@ else:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+AUTO = "auto"
 _MOST_BYTES = 2.0**60
 _SIZES = {
     "": 1.0,
@@ -54,7 +55,7 @@ def parse_size(text: str) -> float:
 class Parsed(_ParamType):
     """A value read by a function that raises ValueError with what is wrong."""
 
-    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
+    def __init__(self, name: str, parse: Callable[[str], float | str]) -> None:
         self.name = name
         self._parse = parse
 
@@ -68,10 +69,16 @@ class Parsed(_ParamType):
             self.fail(str(error), param, ctx)
 
 
+def parse_group(text: str) -> int | str:
+    """Return the number of GPUs of a group, or ``auto``."""
+    return AUTO if text.strip() == AUTO else parse_count(text)
+
+
 SHARE = Parsed("share", parse_share)
 SIZE = Parsed("size", parse_size)
 COUNT = Parsed("count", parse_count)
 TIME = Parsed("time", parse_time)
+REPLICA_GROUP = Parsed("group", parse_group)
 
 headroom_option = click.option(
     "--headroom",

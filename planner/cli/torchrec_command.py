@@ -24,6 +24,7 @@ from planner.show.output import Output
 if TYPE_CHECKING:
     from costmodel.domain.hardware import Topology
     from costmodel.domain.workload import Workload
+    from planner.files.plans import PlanFile
     from planner.planned.planned import Planned
 
 STREAM = "-"
@@ -68,26 +69,43 @@ def export_command(
     plan = torch.load("plan.pt", weights_only=False)
     model = DistributedModelParallel(model, plan=plan, sharders=sharders)
 
+    A plan made with --replica-group goes into DMPCollection, with the arguments that are told.
     Plans made with --from-torchrec, or saved by IterationTimePlanner, know where in the model
     their tables live; for others say so. Needs torchrec.
     """  # noqa: D301, D400 - click's mark for lines to keep; a colon before the example
     if module is not None and factory is not None:
         raise click.UsageError("give either --module or --from-torchrec")
+    from planner.files.plans import load_plan_file
     from planner.show.format import count
     from planner.torchrec import export_plan
 
     target = target or _beside(plan, ".pt")
     check_stdout({"`--output`": target, "`--json`": STREAM if output.json else None})
-    made = export_plan(plan, target, module=module, factory=factory, device=device)
+    file = load_plan_file(plan)
+    maker = _wrapper_call(file)
+    made = export_plan(plan, target, module=module, factory=factory, device=device, file=file)
     tables = {path: len(shardings) for path, shardings in made.plan.items()}
     if output.json:
-        output.data({"file": target, "num_tables": tables})
+        output.data({"file": target, "num_tables": tables, "model": maker})
     where = ", ".join(f"{count(number, 'table')} of `{path}`" for path, number in tables.items())
     output.remark(
         f"Wrote {target}: {where}\n"
         "In the training script:\n"
         f'  plan = torch.load("{target}", weights_only=False)\n'
-        "  model = DistributedModelParallel(model, plan=plan, sharders=sharders)"
+        f"  model = {maker}"
+    )
+
+
+def _wrapper_call(file: "PlanFile") -> str:
+    """Return the line of a training script that gives the plan to torchrec."""
+    plan, replicas = file.plan, file.replicas
+    if replicas is None:
+        return "DistributedModelParallel(model, plan=plan, sharders=sharders)"
+    return (
+        "DMPCollection(model, plan=plan, sharders=sharders, device=device, global_pg=pg, "
+        f"world_size={plan.world_size * replicas.num_groups}, "
+        f"sharding_group_size={plan.world_size}, node_group_size={plan.local_world_size}, "
+        f"use_inter_host_allreduce={replicas.use_inter_host_allreduce})"
     )
 
 

@@ -8,7 +8,7 @@ from planner.pages.html_tables import text
 def edit_page(session: EditSession) -> str:
     """Return the page with the session's state in it; later states come from the server."""
     report = session.planned.report
-    title = f"{report.workload or 'A plan'} on {report.world_size:,} × {report.hardware}"
+    title = f"{report.workload or 'A plan'} on {report.num_ranks:,} × {report.hardware}"
     return _PAGE.format(
         title=text(title), style=STYLE + _STYLE, state=script_data(session.state()), script=_SCRIPT
     )

@@ -4,7 +4,14 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from costmodel.base.limits import LONGEST_NAME, MOST_BYTES, MOST_COLUMNS, MOST_RANKS, MOST_ROWS
+from costmodel.base.limits import (
+    LONGEST_NAME,
+    MOST_BYTES,
+    MOST_COLUMNS,
+    MOST_INTERVAL,
+    MOST_RANKS,
+    MOST_ROWS,
+)
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from planner.files.workload_schema import WorkloadFile
 
@@ -103,6 +110,19 @@ class MemoryEntry(_Open):
     """What each rank lacks of `rank_bytes`; empty: nothing."""
 
 
+class ReplicasEntry(_Open):
+    """The groups of ranks that each hold all tables, of which the plan is one's."""
+
+    num_groups: Annotated[int, Field(ge=2, le=MOST_RANKS)]
+    """How many there are: `world_size` is the number of ranks of one."""
+    ranks_per_node: Ranks
+    """Ranks of the job on a node, of all groups."""
+    use_inter_host_allreduce: bool = False
+    """Whether a group has consecutive ranks; else it has every `num_groups`-th."""
+    sync_interval: Annotated[int, Field(ge=1, le=MOST_INTERVAL)] = 1
+    """Steps from one averaging of the groups' replicas to the next."""
+
+
 class PlanDocument(_Open):
     """A plan and where it comes from, without the embedded workload."""
 
@@ -113,6 +133,9 @@ class PlanDocument(_Open):
     """Ranks (GPUs) in all."""
     local_world_size: Ranks
     """Ranks per node."""
+    replicas: ReplicasEntry | None = None
+    """Where several groups of ranks each hold all tables: how many, and where. The plan's ranks are
+    those of one group."""
     sharder: str | None = None
     """Who found the plan."""
     seed: Seed | None = None

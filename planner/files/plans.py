@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from costmodel.base.errors import InputError, PlanMismatchError, Problem
+from costmodel.base.limits import MOST_RANKS
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile, Topology
 from costmodel.domain.plan import (
@@ -18,6 +19,7 @@ from costmodel.domain.plan import (
     Shards,
     TableSharding,
 )
+from costmodel.domain.replica_groups import ReplicaGroups, local_group_size
 from costmodel.domain.workload import Workload
 from planner.files.disk import read_text, source_name
 from planner.files.json_text import dump_json
@@ -28,6 +30,9 @@ from planner.files.source import Document, looks_like_json, parse_json, parse_ya
 from planner.files.validator import Validator, in_order
 from planner.files.workload_reading import workload_from_document
 from planner.files.workload_text import workload_data
+
+if TYPE_CHECKING:
+    from planner.files.plan_schema import ReplicasEntry
 
 SCHEMA_VERSION = 2
 _READ = (1, SCHEMA_VERSION)
@@ -48,6 +53,8 @@ class PlanFile:
     seed: int | None = None
     step_time: Seconds | None = None
     """The step predicted when the plan was made."""
+    replicas: ReplicaGroups | None = None
+    """The groups that each hold all tables, of which the plan is one's; None: there is one."""
     memory: PlanMemory | None = None
     """The memory that the plan was made under; None: the profile's."""
     torchrec: Mapping[str, Any] | None = None
@@ -118,6 +125,7 @@ def topology_of(file: PlanFile, hardware: HardwareProfile) -> Topology:
         hardware=hardware,
         world_size=file.plan.world_size,
         local_world_size=file.plan.local_world_size,
+        replicas=file.replicas,
     )
 
 
@@ -141,6 +149,7 @@ def dump_plan_file(plan_file: PlanFile) -> dict[str, Any]:
         "hardware": plan_file.hardware,
         "world_size": plan_file.plan.world_size,
         "local_world_size": plan_file.plan.local_world_size,
+        **({} if plan_file.replicas is None else {"replicas": asdict(plan_file.replicas)}),
         "tables": [table_data(table) for table in plan_file.plan.tables],
         **({} if plan_file.memory is None else {"memory": plan_file.memory.to_dict()}),
         **({} if plan_file.torchrec is None else {"torchrec": plan_file.torchrec}),
@@ -258,7 +267,7 @@ def _plan_file(document: Document, workload: Workload) -> PlanFile:
         world_size=values["world_size"],
         local_world_size=values["local_world_size"],
     )
-    memory, torchrec = values.get("memory"), values.get("torchrec")
+    memory, torchrec, replicas = (values.get(key) for key in ("memory", "torchrec", "replicas"))
     _check_hardware(document, values["hardware"])
     return PlanFile(
         plan=plan,
@@ -267,6 +276,7 @@ def _plan_file(document: Document, workload: Workload) -> PlanFile:
         sharder=values.get("sharder"),
         seed=values.get("seed"),
         step_time=values.get("step_time_s") if document.data["schema_version"] > 1 else None,
+        replicas=replicas and ReplicaGroups(**replicas.model_dump()),
         memory=memory and PlanMemory(**memory.model_dump()),
         torchrec=torchrec and torchrec.model_dump(exclude_none=True),
     )
@@ -309,6 +319,8 @@ def _check_ranks(validator: Validator, values: Mapping[str, Any]) -> None:
     if world % local:
         message = f"world_size {world} is not a multiple of local_world_size {local}"
         validator.note(message, ("local_world_size",))
+    elif values.get("replicas") is not None:
+        _check_groups(validator, world, local, values["replicas"])
     memory = values.get("memory")
     if memory is not None and len(memory.withheld_bytes) not in {0, world}:
         message = f"`withheld_bytes` needs {world} numbers, got {len(memory.withheld_bytes)}"
@@ -337,6 +349,25 @@ def _check_ranks(validator: Validator, values: Mapping[str, Any]) -> None:
                     (*path, "num_ranks"),
                     hint="list one shard for all ranks, or every rank's without `num_ranks`",
                 )
+
+
+def _check_groups(validator: Validator, world: int, local: int, replicas: "ReplicasEntry") -> None:
+    """Note groups whose ranks are not as many on every node, or more than a job can have."""
+    num_ranks, path = world * replicas.num_groups, ("replicas", "num_groups")
+    if num_ranks > MOST_RANKS:
+        validator.note(f"{num_ranks:,} ranks in all, and {MOST_RANKS:,} can be planned for", path)
+        return
+    try:
+        there = local_group_size(
+            world, replicas.num_groups, replicas.ranks_per_node,
+            consecutive=replicas.use_inter_host_allreduce,
+        )  # fmt: skip
+    except ValueError as error:
+        validator.note(str(error), path)
+        return
+    if world < 2 or local != there:
+        message = f"local_world_size is {local}, and these groups have {there} ranks on a node"
+        validator.note(message, ("local_world_size",))
 
 
 def _check_names(plan: ShardingPlan, workload: Workload, source: str) -> None:

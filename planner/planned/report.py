@@ -8,13 +8,16 @@ from costmodel.base.modelled import Modelled
 from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, TableSharding
+from costmodel.domain.replica_groups import ReplicaGroups
 from costmodel.domain.workload import Workload
 from costmodel.memory.rank_memory import RankMemory, memory_per_rank, usable_bytes
 from costmodel.step.graph import NodeKind, Stage
+from costmodel.step.step_operations import ProcessGroup
 from costmodel.step.timeline import DEVICE_KINDS, Timeline
 from costmodel.uncertainty.error_model import is_calibrated
 from planner.planned.extrapolation import Extrapolation, extrapolations
 from planner.planned.notes import notes_on
+from planner.planned.replicas import WeighedGroup
 from planner.planned.verdict import PlanVerdict
 from sharders.problem.sharding_problem import Proof
 
@@ -185,6 +188,12 @@ class Report:
     """Warnings: what the plan needs and the machine does not have."""
     verdict: PlanVerdict | None = None
     """What the choice of the plan rests on, if it was chosen among several."""
+    replicas: ReplicaGroups | None = None
+    """The groups of the job, of which all numbers are one's; None: all ranks are one group."""
+    averaging_time: Seconds = 0.0
+    """Seconds that averaging all replicas takes in the steps that do; ``replicas`` has how many."""
+    weighed_groups: tuple[WeighedGroup, ...] = ()
+    """Group sizes that this one was chosen among."""
     extrapolated: tuple[Extrapolation, ...] = ()
     """Stages whose kernels lie outside the measured range, the most critical first."""
 
@@ -208,7 +217,12 @@ class Report:
     def samples_per_second(self) -> float:
         """Samples per second of all GPUs together."""
         samples = self.local_batch_size * self.gradient_accumulation_steps
-        return samples * self.world_size / self.step_time
+        return samples * self.num_ranks / self.step_time
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks of the job, of all groups."""
+        return self.world_size * (1 if self.replicas is None else self.replicas.num_groups)
 
     @property
     def speedup(self) -> float | None:
@@ -239,8 +253,10 @@ class Report:
 
     @property
     def num_nodes(self) -> int:
-        """Number of nodes."""
-        return self.world_size // self.local_world_size
+        """Number of nodes of the job."""
+        replicas = self.replicas
+        local = self.local_world_size if replicas is None else replicas.ranks_per_node
+        return self.num_ranks // local
 
 
 def make_report(
@@ -263,6 +279,8 @@ def make_report(
         hardware=topology.hardware.name,
         world_size=topology.world_size,
         local_world_size=topology.local_world_size,
+        replicas=topology.replicas,
+        averaging_time=_averaging_time(timeline, topology),
         modelled=modelled,
         confidence=confidence,
         notes=tuple(notes_on(workload, topology)),
@@ -278,6 +296,16 @@ def make_report(
             for table in workload.tables
         ),
     )
+
+
+def _averaging_time(timeline: Timeline, topology: Topology) -> Seconds:
+    """Return the seconds that averaging replicas takes at once, of which every step has a share."""
+    if topology.replicas is None:
+        return 0.0
+    groups = [
+        group for group in timeline.graph.groups() if group.first.resource == ProcessGroup.REPLICAS
+    ]
+    return topology.replicas.sync_interval * float(timeline.work_times(groups).max(initial=0.0))
 
 
 def rank_reports(timeline: Timeline, memory: Sequence[RankMemory]) -> tuple[RankReport, ...]:

@@ -74,6 +74,9 @@ _ARGUMENTS: _Wanted = {
         lambda given: _type_test(Real)(given) and 0 <= given < 1,
         "a share of 0 to below 1",
     ),
+    "sharding_group_size": _WHOLE,
+    "use_inter_host_allreduce": (_type_test(bool), "True or False"),
+    "sync_interval": _WHOLE,
     "replicate": (_type_test(bool), "True, False or None"),
 }
 _NUMBERS = _list_test(_type_test(Real)), "a list of numbers"

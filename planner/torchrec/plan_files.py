@@ -41,6 +41,7 @@ def export_plan(
     module: str | None = None,
     factory: str | None = None,
     device: str | None = None,
+    file: PlanFile | None = None,
 ) -> TorchRecPlan:
     """Write a plan file's plan for ``torch.load(target, weights_only=False)``, and return it.
 
@@ -55,6 +56,8 @@ def export_plan(
         neither, the file itself must say where its tables live.
     device
         By default the file's, or CUDA where it names none.
+    file
+        What was read from there, if it was.
 
     Raises
     ------
@@ -63,7 +66,7 @@ def export_plan(
         file.
 
     """
-    file = load_plan_file(path)
+    file = file or load_plan_file(path)
     said = file.torchrec or {"device": DEVICE, "tables": {}}
     places, left_out = said["tables"], said.get("left_out", ())
     if factory is not None:
@@ -177,6 +180,7 @@ def save_plan(path: str | Path, solution: "Solution") -> None:
         hardware=solution.hardware,
         sharder=solution.sharder,
         step_time=solution.step_time,
+        replicas=solution.topology.replicas,
         memory=PlanMemory.of(solution.topology, solution.hardware),
         torchrec=besides,
     )

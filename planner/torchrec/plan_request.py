@@ -11,6 +11,7 @@ from torchrec.distributed.types import ShardingPlan as TorchRecPlan
 
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import HardwareProfile, Topology
+from costmodel.domain.replica_groups import ReplicaGroups
 from costmodel.domain.workload import DenseModel, Pipeline, Workload
 from planner.torchrec.dense_training import DenseTraining
 from planner.torchrec.error_types import refusing
@@ -58,6 +59,8 @@ class PlanRequest:
     """Sample batches as forward takes them."""
     replicate: bool | None = None
     """Whether tables that may be sharded may be replicated; None: only if that is surely faster."""
+    replicas: ReplicaGroups | None = None
+    """The groups that each hold all tables, of which the topology is one's; None: there is one."""
     listed: Mapping[str, Kernels] = field(default_factory=dict)
     """Kernels that an enumerator lists, by module path and table; empty: none was given."""
 
@@ -117,7 +120,7 @@ class PlanRequest:
 
         If there is a storage reservation, with the memory that it leaves.
         """
-        topology = to_topology(self.topology, self.profile)
+        topology = to_topology(self.topology, self.profile, self.replicas)
         if reserved is None:
             return topology
         return with_usable(topology, workload, device_bytes(reserved.left))

@@ -47,6 +47,7 @@ from planner.torchrec.modules import FoundTable, constraints_by_name, every_tabl
 from planner.torchrec.observed_inputs import SampleBatch, to_batches
 from planner.torchrec.other_tables import merged
 from planner.torchrec.plan_request import PlanRequest, prefetching_pipeline
+from planner.torchrec.sharding_group import of_one_group
 from planner.torchrec.sharding_options import chosen_options, loaded_options, plan_after_callbacks
 from planner.torchrec.solving import PlanOutcome, Solution, planned_around, retimed
 from planner.torchrec.topology import Reservation, current_topology, resolve_profile
@@ -129,6 +130,13 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
     headroom
         Share of what the storage reservation leaves that every rank keeps free, too, unless no such
         plan fits, or a fuller one is surely faster.
+    sharding_group_size, use_inter_host_allreduce
+        Those of the script's ``DMPCollection``: the plan is for one group of so many ranks, of
+        which the job has several; None: one group, as ``DistributedModelParallel`` has it.
+        ``topology`` is the job's. Give ``DMPCollection`` ``node_group_size``, too: ranks of a group
+        on a node (``solution.topology.local_world_size``).
+    sync_interval
+        Steps from one ``sync()`` to the next.
 
     """
 
@@ -161,9 +169,17 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         restore_site: int | None = None,
         replicate: bool | None = None,
         headroom: float = Search().headroom,
+        sharding_group_size: int | None = None,
+        use_inter_host_allreduce: bool = False,
+        sync_interval: int = 1,
     ) -> None:
         check_arguments(locals())
-        topology = topology or current_topology()
+        topology, replicas = of_one_group(
+            topology or current_topology(),
+            sharding_group_size,
+            use_inter_host_allreduce=use_inter_host_allreduce,
+            sync_interval=sync_interval,
+        )
         super().__init__(
             topology=topology,
             batch_size=batch_size or BATCH_SIZE,
@@ -207,6 +223,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             fixed=fixed_plan or TorchRecPlan(plan={}),
             forward_batches=tuple(sample_batches or ()),
             replicate=replicate,
+            replicas=replicas,
         )
         self._chosen: Callable[[], list[ShardingOption]] = list
         self._last: tuple[nn.Module, list[Any]] | None = None

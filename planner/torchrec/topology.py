@@ -17,6 +17,7 @@ from torchrec.distributed.utils import get_device_type
 
 from costmodel.base.units import Bytes, size_text, size_texts
 from costmodel.domain.hardware import Device, HardwareProfile, Topology
+from costmodel.domain.replica_groups import ReplicaGroups
 from costmodel.memory.storage import RESERVE_SHARE
 from planner.environment.settings import DEFAULT_HARDWARE
 from planner.files.profiles import load_profile
@@ -124,17 +125,20 @@ def _warn(text: str, *values: object) -> None:
         _LOGGER.warning(text, *values)
 
 
-def to_topology(topology: TorchRecTopology, profile: HardwareProfile) -> Topology:
+def to_topology(
+    topology: TorchRecTopology, profile: HardwareProfile, replicas: ReplicaGroups | None = None
+) -> Topology:
     """Return a topology with ranks, nodes and memory of TorchRec's, and the rest of a profile.
 
     A node is an NVLink domain: over its hosts TorchRec makes the inner process groups of
     hierarchical sharding, too (``comm.intra_and_cross_node_pg``, torchrec 1.9.2). Where ranks have
     different memory, each has its own; all have the host memory of the poorest. On CPU the memory
-    is the host's.
+    is the host's. ``replicas``: the groups of the job, of which the topology is one's.
     """
     host = min(float(device.storage.ddr) for device in topology.devices)
     own = device_bytes(topology)
     local = node_size(topology)
+    per_node = local if replicas is None else replicas.ranks_per_node
     hosts = local // topology.local_world_size
     nodes = f", whose pod_size {hosts} makes nodes of {local} ranks" if hosts > 1 else ""
     with refusing(f"the topology{nodes}"):
@@ -142,11 +146,12 @@ def to_topology(topology: TorchRecTopology, profile: HardwareProfile) -> Topolog
             hardware=replace(
                 profile,
                 gpu=replace(profile.gpu, memory_bytes=max(own)),
-                host=replace(profile.host, memory_bytes=host * local),
+                host=replace(profile.host, memory_bytes=host * per_node),
             ),
             world_size=topology.world_size,
             local_world_size=local,
             withheld_bytes=memory_differences(own),
+            replicas=replicas,
         )
 
 

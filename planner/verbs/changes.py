@@ -124,12 +124,21 @@ class Scale:
 Kind: TypeAlias = Callable[[Case], Scale]
 
 
+def _nothing_to_do(step: int) -> Variant:
+    raise ValueError(f"a scale of no changes has no {step}")
+
+
+_NOTHING = Scale(steps=0, make=_nothing_to_do)
+
+
 def larger_machine(case: Case) -> Scale:
     """Return the scale of ever more full nodes, then of fewer GPUs on as many nodes.
 
     There are no fewer GPUs than were asked for, nor fewer than the sum of bytes needs.
     """
     topology, most = case.topology, node_size(case.topology)
+    if topology.replicas is not None:
+        return _NOTHING  # more ranks are more groups, and larger ones another question
     enough = ceil(min(least_ranks(case.workload, topology), MOST_RANKS + 1) / most)
     first = max(topology.num_nodes, enough, _least_nodes(case))
 
@@ -154,8 +163,8 @@ def larger_machine(case: Case) -> Scale:
 def more_nodes(case: Case) -> Scale:
     """Return the scale of ever more nodes with as many GPUs in all."""
     gpus, nodes = case.topology.world_size, case.topology.num_nodes
-    if least_ranks(case.workload, case.topology) > gpus:
-        return Scale(steps=0, make=lambda step: _machine(gpus, step))
+    if case.topology.replicas is not None or least_ranks(case.workload, case.topology) > gpus:
+        return _NOTHING
     first = max(nodes + 1, min(_least_nodes(case), gpus))
     numbers = [each for each in range(first, gpus + 1) if gpus % each == 0]
     return Scale(steps=len(numbers), make=lambda step: _machine(gpus, numbers[step]), grows=False)

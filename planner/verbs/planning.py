@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from costmodel.base.errors import (
     InfeasibleError,
@@ -26,6 +26,7 @@ from planner.environment.settings import DEFAULT_HARDWARE
 from planner.files.profiles import load_profile
 from planner.files.workload_reading import read_workload, refused
 from planner.planned.planned import Planned
+from planner.planned.replicas import WeighedGroup
 from planner.planned.report import Baseline, Confidence, Report, SearchReport, make_report
 from planner.planned.verdict import Fuller
 from planner.search.baseline import (
@@ -40,6 +41,7 @@ from planner.search.history import SearchHistory
 from planner.search.plugins import AUTO
 from planner.search.search import Attempt, Search, fastest, search_end, sharders_for
 from planner.search.stages import PlanningStage, Stages
+from planner.verbs.grouping import Grouping, best_group
 from planner.verbs.loading import is_usable
 from planner.verbs.topologies import make_topology
 from sharders.problem.options import refusals
@@ -60,7 +62,7 @@ WorkloadLike: TypeAlias = Workload | str | Path
 HardwareLike: TypeAlias = HardwareProfile | str | Path
 
 
-def plan(
+def plan(  # noqa: PLR0913 -- one argument per thing asked; all but two have defaults
     workload: WorkloadLike,
     *,
     gpus: int,
@@ -68,6 +70,7 @@ def plan(
     hardware: HardwareLike = DEFAULT_HARDWARE,
     sharder: str = AUTO,
     baseline: str | None = DEFAULT_BASELINE,
+    replica_group: int | Literal["auto"] | Grouping | None = None,
     search: Search | None = None,
     **options: Any,  # noqa: ANN401 - the fields of Search
 ) -> Planned:
@@ -87,6 +90,11 @@ def plan(
     baseline
         What the report compares with: a sharder, or nothing (None or ``none``); by default
         TorchRec's planner, ported.
+    replica_group
+        Ranks that share all tables, where several groups each have all of them (TorchRec's
+        ``DMPCollection``); ``auto``: as many as are best; None: all ranks are one group. The plan
+        is that of one group. A ``Grouping`` says also where their ranks are, and how often their
+        replicas are averaged.
     search, options
         How to search, as a ``Search`` or as its fields: ``seed``, ``time_limit`` in seconds, ...
 
@@ -105,6 +113,10 @@ def plan(
         warnings.warn(f"{INTERPRETED}: {REMEDY}", InterpretedSearchWarning, stacklevel=2)
     search = _begun(search, options)
     task = planning_task(workload, hardware, gpus, nodes)
+    if replica_group is not None:
+        if not isinstance(replica_group, Grouping):
+            replica_group = Grouping(group_size=replica_group)
+        return task.grouped(replica_group, search).searched(sharder, baseline or NONE, search)
     try:
         return task.searched(sharder, baseline or NONE, search)
     except InfeasibleError as error:
@@ -150,6 +162,14 @@ class PlanningTask:
 
     problem: Any
     hardware_name: str
+    weighed: tuple[WeighedGroup, ...] = ()
+    """Group sizes that the problem's was chosen among."""
+
+    def grouped(self, grouping: Grouping, search: Search) -> "PlanningTask":
+        """Return the task of planning for one of several groups of the ranks, the best one."""
+        workload, job = self.problem.workload, self.problem.topology
+        problem, weighed = best_group(workload, grouping.topologies(job), search)
+        return replace(self, problem=problem, weighed=weighed)
 
     def report(
         self,
@@ -185,7 +205,13 @@ class PlanningTask:
             compiled=not interpreted_modules(),
             headroom=None if requested in OWN_RESERVE else search.headroom,
         )
-        return replace(made, search=told)
+        return replace(made, search=told, weighed_groups=self._weighed(made.modelled))
+
+    def _weighed(self, chosen: Modelled) -> tuple[WeighedGroup, ...]:
+        """Return the group sizes weighed, the chosen one with the step of the plan chosen."""
+        return tuple(
+            replace(each, modelled=chosen) if each.is_chosen else each for each in self.weighed
+        )
 
     def searched(self, sharder: str, baseline: str, search: Search) -> Planned:
         """Return the chosen plan: search, choose among plans found and the baseline's, report."""

@@ -103,11 +103,12 @@ def usual_changes(planned: Planned) -> Iterator[Change]:
     if batch > 1:
         yield other(f"local batch {batch // 2:,}", replace(workload, local_batch_size=batch // 2))
     yield other(f"local batch {2 * batch:,}", replace(workload, local_batch_size=2 * batch))
-    yield from _machines(planned)
+    if topology.replicas is None:  # other numbers of GPUs are other groups: plan again
+        yield from _machines(planned)
 
 
 def _machines(planned: Planned) -> Iterator[Change]:
-    """Yield twice and half the GPUs, and other machines."""
+    """Yield twice and half the GPUs where that can be planned for, and other machines."""
     gpus = planned.topology.world_size
     with suppress(ValueError):  # more than can be planned for
         yield _with_nodes(planned, _gpus_change(planned, 2 * gpus))
@@ -356,7 +357,7 @@ def unsearched(planned: Planned, changes: Iterable[Change]) -> Iterator[Remedy]:
         if topology.world_size != plan.world_size or not is_usable(workload, topology, plan):
             continue
         (confidence,) = confidences(workload, topology, (plan,))
-        samples = workload.samples_per_step * topology.world_size
+        samples = workload.samples_per_step * topology.num_ranks
         yield Remedy(
             change=change.text,
             step_time=confidence.step_time,

@@ -43,7 +43,7 @@ def comparison_page(plans: "Sequence[Planned]", errors: "Mapping[str, PlannerErr
         _steps_panel(comparison_spec([each.report for each in plans])),
         Panel(title="Sharders", table=sharders_html(plans, errors)),
     ]
-    title = f"Sharders on {best.workload or 'a workload'}, {best.world_size:,} × {best.hardware}"
+    title = f"Sharders on {best.workload or 'a workload'}, {best.num_ranks:,} × {best.hardware}"
     facts = [("best", sharder_names([best])[0]), *headline(best)]
     return html_page(title, facts, panels)
 

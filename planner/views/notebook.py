@@ -25,7 +25,7 @@ def plan_line(planned: Planned) -> str:
     report = planned.report
     return (
         f"<Planned {report.workload or 'workload'}: {count(report.num_tables, 'table')} on "
-        f"{report.world_size:,} × {report.hardware}, {duration(report.step_time)} a step, "
+        f"{report.num_ranks:,} × {report.hardware}, {duration(report.step_time)} a step, "
         f"{rate(report.samples_per_second)} samples/s>"
     )
 

@@ -10,8 +10,20 @@ from costmodel.domain.plan import ComputeKernel, ShardingType, TableSharding
 from costmodel.domain.workload import EmbeddingTable
 from costmodel.memory.rank_memory import RankMemory
 from planner.planned.planned import Planned
+from planner.planned.replicas import WeighedGroup
 from planner.planned.report import STAGE_NAMES, RankReport, Report
-from planner.show.columns import FULL, MEMORY, NUMBER, WARNING, Column, Quantity, json_column, times
+from planner.show.columns import (
+    COUNT,
+    FULL,
+    MEMORY,
+    NUMBER,
+    TIME,
+    WARNING,
+    Column,
+    Quantity,
+    json_column,
+    times,
+)
 from planner.show.format import bar, change, memories, memory, percent
 from planner.verbs.alternatives import Alternatives, best_change
 from planner.verbs.explanation import PathRow
@@ -62,6 +74,20 @@ def _part_bytes(memory: RankMemory) -> dict[str, Bytes]:
 def _above(value: float, most: float, style: str) -> str:
     """Return a style if a value is above a limit, else none."""
     return style if value > most else ""
+
+
+def group_columns() -> list[Column[WeighedGroup]]:
+    """Return the columns of group sizes that a plan's was chosen among."""
+    return [
+        Column("Group", lambda each: each.group_size, COUNT, key="group_size"),
+        Column("Groups", lambda each: each.num_groups, COUNT, key="num_groups"),
+        Column("Ranks of a group", lambda each: each.place, page="Ranks"),
+        json_column("use_inter_host_allreduce", lambda each: each.topology.replicas is not None
+                    and each.topology.replicas.use_inter_host_allreduce),
+        Column("Step", lambda each: each.modelled and each.modelled.seconds, TIME,
+               key="modelled_step_time_s"),
+        Column("", lambda each: each.outcome, page="", key="outcome"),
+    ]  # fmt: skip
 
 
 def path_columns(end: Seconds = 0.0) -> list[Column[PathRow]]:

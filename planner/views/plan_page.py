@@ -41,7 +41,7 @@ def plan_page(
         *_step_panels(planned, timeline),
         *_decision_panels(planned, explanation),
     ]
-    title = f"Plan of {report.workload or 'a workload'} on {report.world_size:,} × "
+    title = f"Plan of {report.workload or 'a workload'} on {report.num_ranks:,} × "
     return html_page(title + report.hardware, headline(report), panels)
 
 

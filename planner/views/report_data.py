@@ -21,7 +21,7 @@ from planner.verbs.diff import PlanDiff
 from planner.verbs.explanation import Explanation, TableExplanation
 from planner.verbs.what_if import Remedy
 from planner.views.compare_columns import change_columns
-from planner.views.plan_columns import path_columns, rank_columns
+from planner.views.plan_columns import group_columns, path_columns, rank_columns
 from planner.views.verdict_text import choice_sentences
 from sharders.problem.sharding_problem import Proof
 
@@ -129,6 +129,7 @@ def plan_file_data(planned: Planned) -> dict[str, Any]:
         sharder=search.sharder if search else None,
         seed=search.seed if search else None,
         step_time=planned.report.step_time,
+        replicas=planned.topology.replicas,
         memory=PlanMemory.of(planned.topology, planned.hardware_name),
         torchrec=planned.torchrec,
     )
@@ -151,6 +152,7 @@ def numbers_data(report: Report) -> dict[str, Any]:
         "hardware_assumed": report.hardware_assumed,
         "world_size": report.world_size,
         "local_world_size": report.local_world_size,
+        **_replicas_data(report),
         "local_batch_size": report.local_batch_size,
         "gradient_accumulation_steps": report.gradient_accumulation_steps,
         "weight_bytes": report.weight_bytes,
@@ -179,6 +181,15 @@ def _search_data(search: SearchReport | None) -> Mapping[str, Any]:
         return {"sharder": None, "seed": None, "modelled_bound_s": None}
     own = search.proof and {**plain(search.proof, KEYS), "gap": search.proof.gap}
     return {**plain(search, KEYS), **({"own_objective": own} if own else {})}
+
+
+def _replicas_data(report: Report) -> Mapping[str, Any]:
+    """Return the groups of a job, and the sizes they were chosen among, if there are any."""
+    groups = {} if report.replicas is None else {
+        "replicas": plain(report.replicas), "averaging_time_s": report.averaging_time
+    }  # fmt: skip
+    weighed = rows_data(group_columns(), report.weighed_groups)
+    return {**groups, **({"weighed_groups": weighed} if weighed else {})}
 
 
 def _verdict_data(report: Report) -> Mapping[str, Any] | None:

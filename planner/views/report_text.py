@@ -1,11 +1,14 @@
 """The report of a plan as text: the answer, where the time goes, memory, decisions."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 
 from rich.text import Text
 
+from costmodel.domain.replica_groups import ReplicaGroups
 from costmodel.step.graph import Stage
 from planner.planned.extrapolation import Extrapolation, critical_share
+from planner.planned.replicas import WeighedGroup
 from planner.planned.report import STAGE_NAMES, Report
 from planner.show.columns import ASSUMED, WARNING, Column, part_columns
 from planner.show.format import (
@@ -22,7 +25,13 @@ from planner.show.format import (
     times_text,
 )
 from planner.show.layout import flow, rows_text, titled, wrapped
-from planner.views.plan_columns import MOST_MEMORY, kind_text, rank_columns, rank_list
+from planner.views.plan_columns import (
+    MOST_MEMORY,
+    group_columns,
+    kind_text,
+    rank_columns,
+    rank_list,
+)
 from planner.views.verdict_text import choice_sentences
 
 _GAIN = "at most, by any other plan, if the models are right"
@@ -37,6 +46,8 @@ _TABLE_LINES = 2
 _MOST_ITEMS = 40
 _BEYOND = "unmeasured"
 _BAR = 40
+_MOST_GROUPS = 8
+"""Group sizes listed, those with the shortest steps."""
 
 _BASELINES = {
     "torchrec": "TorchRec's own planner",
@@ -61,6 +72,10 @@ def report_text(report: Report, width: int) -> Iterator[Text]:
     yield Text()
     yield from _ranks_text(report, width)
     yield from titled("  Tables", _tables_text(report, width))
+    if len(report.weighed_groups) > 1:
+        groups = sorted(report.weighed_groups, key=_step_of)[:_MOST_GROUPS]
+        lines = rows_text(group_columns(), groups, width=width)
+        yield from titled("  Group sizes weighed (steps by the models)", lines)
 
 
 def headline_text(report: Report, width: int) -> Iterator[Text]:
@@ -71,12 +86,14 @@ def headline_text(report: Report, width: int) -> Iterator[Text]:
     held = memory(report.weight_bytes + state)
     batches = report.gradient_accumulation_steps
     accumulated = f" × {batches:,} a step" if batches > 1 else ""
-    parts = (
+    parts = [
         f"{count(report.num_tables, 'table')}, {held} of weights + state",
         f"local batch {report.local_batch_size:,}{accumulated}",
-        f"{report.world_size} × {report.hardware}{nodes}{assumed}",
-    )
-    lines = [" · ".join(parts)] if sum(map(len, parts)) + 6 <= width else list(parts)
+        f"{report.num_ranks} × {report.hardware}{nodes}{assumed}",
+    ]
+    if report.replicas is not None:
+        parts.append(groups_text(report.replicas, report.world_size))
+    lines = [" · ".join(parts)] if sum(map(len, parts)) + 6 <= width else parts
     for line in map(Text, lines):
         line.highlight_words([assumed.strip()] if assumed else [], style=ASSUMED)
         yield line
@@ -94,6 +111,8 @@ def _answer(report: Report, width: int) -> Iterator[Text]:
         rows.append(("baseline", duration(baseline.step_time), _against_baseline(report)))
     if search is not None and report.gap is not None:
         rows.append(("to gain", gain_text(report.gap), _GAIN_BARE if search.is_bare else _GAIN))
+    if report.replicas is not None:
+        rows.append(("averaging", duration(report.averaging_time), _averaging(report.replicas)))
     beyond = critical_share(report.extrapolated, report.step_time)
     if beyond >= LEAST_BEYOND:
         rows.append((_BEYOND, percent(beyond), beyond_text(report.extrapolated)))
@@ -106,6 +125,24 @@ def _answer(report: Report, width: int) -> Iterator[Text]:
             f"  {label:<10}  ", (f"{value:>{widest}}", style), f"  {beside}".rstrip()
         )
         yield from wrapped(below, width, indent=4)
+
+
+def groups_text(replicas: ReplicaGroups, group_size: int) -> str:
+    """Return how many groups of how many ranks there are, and where their ranks are."""
+    which = "consecutive" if replicas.use_inter_host_allreduce else f"{replicas.num_groups} apart"
+    return f"{replicas.num_groups} groups of {group_size:,} ranks, {which}"
+
+
+def _averaging(replicas: ReplicaGroups) -> str:
+    """Return when replicas are averaged, beside how long that takes."""
+    every = replicas.sync_interval
+    if every == 1:
+        return "of every step: all groups' weights and optimizer state"
+    return f"every {every:,} steps, and a share of it in each: all groups' weights and state"
+
+
+def _step_of(weighed: WeighedGroup) -> float:
+    return inf if weighed.modelled is None else weighed.modelled.seconds
 
 
 def beyond_text(found: Sequence[Extrapolation]) -> str:

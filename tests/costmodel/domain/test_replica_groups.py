@@ -40,7 +40,7 @@ def test_groups_and_replicas_share_nodes(
 def test_no_group_has_more_ranks_on_one_node_than_on_another() -> None:
     with pytest.raises(ValueError, match="more of them on some nodes"):
         local_group_size(16, 3, 8, consecutive=False)
-    with pytest.raises(ValueError, match="consecutive ranks of the job, would have more"):
+    with pytest.raises(ValueError, match="consecutive ones, would have more"):
         local_group_size(12, 2, 8, consecutive=True)
 
 

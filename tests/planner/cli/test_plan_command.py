@@ -55,6 +55,28 @@ def test_json_is_one_object_with_the_promised_keys(run: Command, directory: Path
     assert not (directory / "plan.json").exists()
 
 
+def test_a_group_size_is_chosen_and_shown(run: Command) -> None:
+    told = ("--gpus", "16", "--hardware", "h100-sxm", "--time-limit", "2s", "--sync-interval", "20")
+    done = run("plan", "tables.yaml", *told, "--replica-group", "auto")
+    assert done.code == 0
+    assert "16 × h100-sxm in 2 nodes" in done.out
+    assert "Group sizes weighed (steps by the models)" in done.out
+    assert re.search(r"chosen$", done.out, re.MULTILINE)
+    again = run("plan", "tables.yaml", *told, "--replica-group", "8", "--json")
+    assert (again.data["world_size"], again.data["replicas"]["num_groups"]) == (8, 2)
+    assert again.data["replicas"]["sync_interval"] == 20
+    assert {each["group_size"] for each in again.data["weighed_groups"]} == {8}
+
+
+def test_options_of_groups_need_a_group(run: Command) -> None:
+    done = run("plan", "tables.yaml", "--gpus", "16", "--sync-interval", "2")
+    assert done.code == 2
+    assert "--sync-interval goes with --replica-group: one group has no replicas" in done.err
+    wrong = run("plan", "tables.yaml", "--gpus", "16", "--replica-group", "3")
+    assert "16 GPUs on 2 nodes are no groups of 3" in wrong.err
+    assert "sizes of groups here: 2, 4, 8; or `auto`" in wrong.err
+
+
 def test_commands_that_are_told_can_be_pasted(run: Command) -> None:
     init = run("init", "my tables.yaml")
     assert "Next: planner plan 'my tables.yaml' --gpus 8" in init.err

@@ -41,6 +41,18 @@ def test_there_and_back_changes_nothing(run: Command, planned: Path) -> None:
 
 
 @needs_torchrec
+def test_a_plan_of_one_group_goes_into_a_collection(run: Command, directory: Path) -> None:
+    told = ("--gpus", "8", "--replica-group", "4", "--no-use-inter-host-allreduce")
+    assert run("plan", "tables.yaml", *told, "--sharder", "size_greedy").code == 0
+    done = run("torchrec", "export", "plan.json", *MODULE)
+    assert (
+        "model = DMPCollection(model, plan=plan, sharders=sharders, device=device, global_pg=pg, "
+        "world_size=8, sharding_group_size=4, node_group_size=4, use_inter_host_allreduce=False)"
+    ) in done.err
+    assert (directory / "plan.pt").exists()
+
+
+@needs_torchrec
 @pytest.mark.usefixtures("planned")
 def test_a_workload_and_gpus_do_as_well(run: Command) -> None:
     assert run("torchrec", "export", "plan.json", *MODULE, "--quiet").err == ""

@@ -10,6 +10,7 @@ from strategies import plans, topologies, workloads
 
 from costmodel.base.errors import InputError, PlanMismatchError
 from costmodel.domain.plan import ComputeKernel, Shard, ShardingPlan, ShardingType, TableSharding
+from costmodel.domain.replica_groups import ReplicaGroups
 from costmodel.domain.workload import EmbeddingTable, Workload
 from planner.files.plans import (
     PlanFile,
@@ -19,6 +20,7 @@ from planner.files.plans import (
     load_plan_hardware,
     parse_plan_file,
     plan_text,
+    planned_topology,
 )
 from planner.files.profiles import dump_profile, load_profile
 
@@ -62,6 +64,34 @@ def problems_of(text: str) -> list[tuple[str, int | None]]:
     with pytest.raises(InputError) as caught:
         parse_plan_file(text, "plan.json")
     return [(problem.message, problem.line) for problem in caught.value.problems]
+
+
+GROUPS = ReplicaGroups(num_groups=4, ranks_per_node=8, sync_interval=10)
+"""Of two ranks: every fourth rank of a node of eight."""
+
+
+def test_a_plan_of_one_of_several_groups_loads_as_it_was() -> None:
+    file = dataclasses.replace(FILE, replicas=GROUPS)
+    text = plan_text(dump_plan_file(file))
+    assert parse_plan_file(text, "plan.json") == file
+    assert planned_topology(file).num_ranks == 8
+    assert '"replicas"' not in plan_text(dump_plan_file(FILE))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_groups": 1}, "`num_groups` must be greater than or equal to 2"),
+        ({"num_groups": 3}, "a group of 2 ranks, 3 apart, would have more"),
+        ({"num_groups": 8}, "local_world_size is 2, and these groups have 1 ranks on a node"),
+        ({"num_groups": 2056}, "4,112 ranks in all, and 4,096 can be planned for"),
+        ({"sync_interval": 0}, "`sync_interval` must be greater than or equal to 1"),
+    ],
+)
+def test_groups_that_cannot_be_are_refused(change: dict[str, int], message: str) -> None:
+    written = dataclasses.asdict(GROUPS) | change
+    (problem,) = problems_of(changed(replicas=written))
+    assert message in problem[0]
 
 
 def test_a_file_loads_as_it_was(tmp_path: Path) -> None:

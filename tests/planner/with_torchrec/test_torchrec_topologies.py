@@ -17,6 +17,7 @@ from torchrec.distributed.planner.types import (
 from torchrec_cases import GIB, QUIET, SHARDERS, bags, table
 
 from costmodel.memory.rank_memory import check_memory, memory_per_rank, rank_rooms
+from planner import load_plan
 from planner.torchrec import IterationTimePlanner, Solution, load_torchrec_plan, save_plan
 
 HAS_PODS = pytest.mark.skipif(
@@ -146,3 +147,35 @@ def test_more_ranks_bring_their_memory_of_hosts() -> None:
     assert "the host has 230.4 GiB for them (of 256.0 GiB, of which a tenth" in lines[0]
     assert any(line.startswith("world size 3: a plan that fills ") for line in lines), lines
     plan(3)
+
+
+def of_groups(**settings: object) -> IterationTimePlanner:
+    job = Topology(world_size=32, local_world_size=8, compute_device="cuda", **QUIET)
+    return IterationTimePlanner(job, 64, hardware="h100-sxm", sharder="cost_greedy", **settings)
+
+
+@pytest.mark.parametrize(("consecutive", "local"), [(False, 4), (True, 8)])
+def test_a_plan_is_one_groups_of_a_dmp_collection(
+    tmp_path: Path, *, consecutive: bool, local: int
+) -> None:
+    made = of_groups(sharding_group_size=16, use_inter_host_allreduce=consecutive, sync_interval=10)
+    solution = solved(made, bags(table("a", rows=10_000_000)))
+    topology = solution.topology
+    assert (topology.world_size, topology.local_world_size, topology.num_ranks) == (16, local, 32)
+    alone = solved(of_groups(), bags(table("a"))).topology
+    assert topology.host_memory_bytes == pytest.approx(alone.host_memory_bytes * local / 8)
+    assert topology.replicas is not None
+    assert topology.replicas.sync_interval == 10
+    assert max(shard.rank for each in solution.plan.tables for shard in each.shards) < 16
+    save_plan(tmp_path / "plan.json", solution)
+    assert load_plan(tmp_path / "plan.json").topology == topology
+
+
+@pytest.mark.parametrize("size", [1, 3, 12, 64])
+def test_a_group_size_that_does_not_divide_the_job_is_refused(size: int) -> None:
+    with pytest.raises(PlannerError, match="sharding_group_size"):
+        of_groups(sharding_group_size=size)
+
+
+def test_all_ranks_may_be_the_only_group() -> None:
+    assert solved(of_groups(sharding_group_size=32), bags(table("a"))).topology.replicas is None

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow  # processes that train
 KERNELS = ["fused_uvm", "fused_uvm_caching"]
 WORKER = Path(__file__).with_name("torchrec_worker.py")
 SCRIPT = Path(__file__).with_name("torchrec_script.py")
+GROUPS_WORKER = Path(__file__).with_name("groups_worker.py")
 PIPELINES_WORKER = Path(__file__).with_name("pipelines_worker.py")
 PIPELINES = ["none", "sparse_dist", "fused_sparse_dist"]
 """Those that a CPU can run. The prefetching one finds no rows without its stream; semi-sync updates
@@ -97,6 +98,16 @@ def test_a_kernel_in_host_memory_trains_as_unsharded(two_ranks: Losses, name: st
 def test_all_sharding_types_in_one_plan_train_as_unsharded(two_ranks: Losses) -> None:
     check(two_ranks, "mixed")
     assert two_ranks["mixed"][1] == sorted(TYPES)
+
+
+@pytest.mark.parametrize("layout", ["near", "far"])
+def test_two_groups_of_two_ranks_train_as_unsharded(tmp_path: Path, layout: str) -> None:
+    run(GROUPS_WORKER, 4, tmp_path, layout)
+    for rank in range(4):
+        losses: Losses = json.loads((tmp_path / f"losses_{rank}.json").read_text())
+        check(losses, "groups")
+        assert losses["groups"][1] == sorted(TYPES)
+        assert abs(losses["frozen"][0][-1] - losses["groups"][0][-1]) > 1e-3
 
 
 def test_feature_processed_bags_and_sequences_train_as_unsharded(two_ranks: Losses) -> None:

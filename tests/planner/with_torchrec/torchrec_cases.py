@@ -399,10 +399,11 @@ def trained(
     loss_of: Callable[[nn.Module, int, int], torch.Tensor],
     num_steps: int,
     rate: float,
+    after: Callable[[], None] = lambda: None,
 ) -> list[float]:
     """Train a model whose tables are updated in the backward; return the mean loss of every step.
 
-    ``loss_of`` is given the model, the step and the rank.
+    ``loss_of`` is given the model, the step and the rank; ``after`` is called after every update.
     """
     fused = set(parallel.fused_optimizer.params)
     dense = [value for name, value in parallel.named_parameters() if name not in fused]
@@ -413,6 +414,7 @@ def trained(
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        after()
         mean = loss.detach().clone()
         dist.all_reduce(mean)
         losses.append(float(mean) / dist.get_world_size())

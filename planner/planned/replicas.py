@@ -1,0 +1,46 @@
+"""Group sizes that were weighed for a job of several groups of ranks, as data."""
+
+from dataclasses import dataclass
+
+from costmodel.base.modelled import Modelled
+from costmodel.domain.hardware import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeighedGroup:
+    """A group size with a place for its ranks, and the best step found with it."""
+
+    topology: Topology
+    """That of one group; without replicas, of all ranks as one."""
+    modelled: Modelled | None
+    """By the models, after the time that it was given; None: no plan was found."""
+    was_tried: bool = True
+    """Whether there was time to look for one."""
+    is_chosen: bool = False
+
+    @property
+    def group_size(self) -> int:
+        """Ranks of a group."""
+        return self.topology.world_size
+
+    @property
+    def num_groups(self) -> int:
+        """Groups of the job."""
+        return self.topology.num_ranks // self.topology.world_size
+
+    @property
+    def outcome(self) -> str:
+        """What became of it, as text; empty: it is slower than the one chosen."""
+        if self.modelled is None:
+            return "no plan fits" if self.was_tried else "no time was left"
+        return "chosen" if self.is_chosen else ""
+
+    @property
+    def place(self) -> str:
+        """Where a group's ranks are, as text."""
+        replicas = self.topology.replicas
+        if replicas is None:
+            return "all"
+        if replicas.use_inter_host_allreduce:
+            return "consecutive"
+        return f"{replicas.num_groups} apart"

@@ -1,0 +1,124 @@
+"""Groups of ranks that each hold all tables: which there are, which is chosen, and what is said."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from machines import topology
+
+import planner
+from costmodel.base.errors import InfeasibleError, InputError
+from costmodel.base.units import GIB
+from costmodel.domain.hardware import Topology
+from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.engine.objective import Objective
+from planner.examples import example_hardware, example_workload
+from planner.files.profiles import load_profile
+from planner.search.search import Search
+from planner.verbs.explanation import explain
+from planner.verbs.grouping import Grouping, best_group, group_sizes
+
+JOB = topology(32, 8)
+WORKLOAD = example_workload(12)
+
+
+def shapes(found: tuple[Topology, ...]) -> list[tuple[int, int, bool]]:
+    return [
+        (each.world_size, each.local_world_size, each.replicas.use_inter_host_allreduce)
+        for each in found
+        if each.replicas is not None
+    ]
+
+
+def test_a_job_is_divided_by_its_divisors() -> None:
+    assert group_sizes(topology(12, 4)) == [2, 3, 4, 6]
+    # every third rank of four on a node: 0 3, 6, 9: two on the first node, one on the others
+    assert shapes(Grouping(group_size=4).topologies(topology(12, 4))) == [(4, 4, True)]
+
+
+def test_auto_has_every_size_in_every_place_and_the_job_as_one() -> None:
+    found = Grouping(group_size="auto", sync_interval=5).topologies(JOB)
+    assert found[-1] == JOB
+    assert shapes(found) == [
+        (2, 1, False), (2, 2, True), (4, 1, False), (4, 4, True),
+        (8, 2, False), (8, 8, True), (16, 4, False), (16, 8, True),
+    ]  # fmt: skip
+    assert {each.num_ranks for each in found} == {32}
+    intervals = {each.replicas.sync_interval for each in found if each.replicas}
+    assert intervals == {5}
+
+
+def test_a_place_may_be_asked_for() -> None:
+    asked = Grouping(group_size=8, use_inter_host_allreduce=False)
+    assert shapes(asked.topologies(JOB)) == [(8, 2, False)]
+    assert Grouping(group_size=32).topologies(JOB) == (JOB,)
+
+
+@pytest.mark.parametrize("size", [1, 3, 12, 64])
+def test_other_sizes_are_refused_with_those_there_are(size: int) -> None:
+    with pytest.raises(InputError, match=f"no groups of {size} ") as caught:
+        Grouping(group_size=size).topologies(JOB)
+    (problem,) = caught.value.problems
+    assert problem.hint == "sizes of groups here: 2, 4, 8, 16; or `auto`"
+
+
+def test_the_best_of_all_is_chosen_and_the_others_are_told() -> None:
+    found = Grouping(group_size="auto").topologies(topology(8, 4, load_profile("h100-sxm")))
+    problem, weighed = best_group(WORKLOAD, found, Search(max_plans=4_000))
+    (chosen,) = (each for each in weighed if each.is_chosen)
+    assert chosen.topology == problem.topology
+    steps = [each.modelled.seconds for each in weighed if each.modelled is not None]
+    assert len(steps) == len(weighed) == len(found)
+    assert chosen.modelled is not None
+    assert chosen.modelled.seconds == min(steps)
+    (known,) = problem.known
+    assert Objective(WORKLOAD, problem.topology).step_time(known) == chosen.modelled.seconds
+
+
+def test_the_same_seed_and_number_of_plans_choose_the_same() -> None:
+    found = Grouping(group_size="auto").topologies(topology(8, 4, load_profile("h100-sxm")))
+    once, again = (best_group(WORKLOAD, found, Search(max_plans=1_000))[1] for _ in range(2))
+    assert [each.modelled for each in once] == [each.modelled for each in again]
+
+
+def test_groups_too_small_for_the_tables_say_how_many_ranks_do() -> None:
+    heavy = replace(WORKLOAD, tables=tuple(
+        replace(table, num_embeddings=100_000_000, embedding_dim=64) for table in WORKLOAD.tables
+    ))  # fmt: skip
+    small = example_hardware(memory_bytes=40 * GIB)
+    with pytest.raises(InfeasibleError) as caught:
+        planner.plan(heavy, gpus=32, hardware=small, replica_group=2, time_limit=0.2)
+    # 12 tables of 24 GiB and their state, on 36 GiB each less what all ranks need
+    assert caught.value.hint == "groups of 9 ranks or more (`--replica-group`), or `auto`"
+
+
+def test_a_table_that_groups_cannot_average_is_refused() -> None:
+    hosted = replace(WORKLOAD.tables[0], compute_kernels=(ComputeKernel.FUSED_UVM,))
+    work = replace(WORKLOAD, tables=(hosted, *WORKLOAD.tables[1:]))
+    with pytest.raises(InputError, match="no group of ranks can shard all tables"):
+        planner.plan(work, gpus=8, hardware=example_hardware(), replica_group=4)
+
+
+def test_a_plan_of_a_group_is_kept_and_explained(tmp_path: Path) -> None:
+    sharded = replace(WORKLOAD, tables=tuple(
+        replace(table, sharding_types=(ShardingType.TABLE_WISE, ShardingType.ROW_WISE))
+        for table in WORKLOAD.tables
+    ))  # fmt: skip
+    made = planner.plan(
+        sharded,
+        gpus=16,
+        hardware="h100-sxm",
+        replica_group=planner.Grouping(group_size=8, sync_interval=4),
+        max_plans=3_000,
+    )
+    report = made.report
+    assert (report.world_size, report.num_ranks, report.num_nodes) == (8, 16, 2)
+    samples = WORKLOAD.local_batch_size * 16 / report.step_time
+    assert report.samples_per_second == pytest.approx(samples)
+    assert report.replicas is not None
+    assert report.averaging_time > 0
+    made.save(tmp_path / "plan.json")
+    loaded = planner.load_plan(tmp_path / "plan.json")
+    assert loaded.topology == made.topology
+    assert loaded.report.modelled == report.modelled
+    assert "GPUs instead" not in " ".join(each.change for each in explain(loaded).remedies)
