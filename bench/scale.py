@@ -1,0 +1,154 @@
+"""Weak scaling to thousands of GPUs, in one group and in several: `python -m bench.scale [--write]`.
+
+The local batch stays, so the step should. Each model is planned as one group of all GPUs
+(``DistributedModelParallel``), and with a group size that is chosen with the plan (``auto``,
+``DMPCollection``), its replicas averaged after every step, or every tenth. Each plan is made in a
+process of its own, by processor time; wall seconds are those of a machine that may be shared.
+``per_gpu`` is the throughput per GPU over that on 64 of the same row.
+
+References
+----------
+arXiv 2508.03854, abstract: training speed nearly linear up to 4K GPUs with groups (other models,
+on other machines; its tables were not at hand).
+
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bench.kept import parser_of, row_by_row
+from bench.time_limits import SizedWorkload
+from costmodel.base.units import GIB, MS, Seconds
+from planner.verbs.grouping import AUTO, Grouping
+from planner.verbs.planning import plan
+
+WORKLOADS = Path(__file__).parent / "workloads"
+RESULTS = Path(__file__).parent / "results" / "scale.json"
+HARDWARE = "h100-sxm"
+GPUS = (64, 256, 1024, 2048, 4096)
+SECONDS: Seconds = 20.0
+OPEN_856, DRAWN_5000 = "open_856", "drawn_5000"
+WAYS: Mapping[str, Grouping | None] = {
+    "one group": None,
+    "groups": Grouping(group_size=AUTO),
+    "groups, every 10 steps": Grouping(group_size=AUTO, sync_interval=10),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model planned in one way on so many GPUs."""
+
+    model: str
+    way: str
+    gpus: int
+
+    @property
+    def name(self) -> str:
+        """Its name among the results."""
+        return f"{self.model}, {self.way}, {self.gpus}"
+
+
+CASES = {
+    case.name: case
+    for case in (Case(m, w, n) for m in (OPEN_856, DRAWN_5000) for w in WAYS for n in GPUS)
+}
+
+
+def planned(name: str) -> dict[str, Any]:
+    """Return what is found for a case, in this process."""
+    case = CASES[name]
+    with TemporaryDirectory() as folder:
+        path = WORKLOADS / f"{OPEN_856}.yaml"
+        if case.model == DRAWN_5000:
+            path = Path(folder) / "tables.yaml"
+            path.write_text(SizedWorkload(5000, case.gpus).text(), encoding="utf-8")
+        began = time.monotonic(), time.process_time()
+        made = plan(
+            path,
+            gpus=case.gpus,
+            hardware=HARDWARE,
+            replica_group=WAYS[case.way],
+            baseline=None,
+            time_limit=SECONDS,
+            clock=time.process_time,
+        )
+    report = made.report
+    bound = report.search and report.search.bound
+    return {
+        "step_ms": round(report.modelled.seconds / MS, 2),
+        "expected_ms": round(report.step_time / MS, 2),
+        "bound_ms": bound and round(bound.seconds / MS, 2),
+        "bound_is_bare": bool(report.search and report.search.is_bare),
+        "averaging_ms": round(report.averaging_time / MS, 2),
+        "group": report.world_size,
+        "consecutive": bool(report.replicas and report.replicas.use_inter_host_allreduce),
+        "samples_per_s": round(
+            made.workload.local_batch_size * case.gpus / report.modelled.seconds
+        ),
+        "wall_s": round(time.monotonic() - began[0], 1),
+        "cpu_s": round(time.process_time() - began[1], 1),
+        "memory_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB, 2),
+    }
+
+
+def in_a_process(name: str) -> dict[str, Any]:
+    """Return what is found for a case, in a process of its own, so that memory is its own."""
+    command = [sys.executable, "-m", "bench.scale", "--one", name]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
+    row: dict[str, Any] = json.loads(done.stdout)
+    return row
+
+
+def per_gpu(results: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
+    """Return the throughput per GPU of a row over the model's best on 64 GPUs, if that is known."""
+    case = CASES[name]
+    first = (results.get(Case(case.model, way, GPUS[0]).name) for way in WAYS)
+    rates = [each["samples_per_s"] / GPUS[0] for each in first if each]
+    return results[name]["samples_per_s"] / case.gpus / max(rates) if rates else None
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the rows as a table of Markdown."""
+    columns = "step | bound | averaging | group | per GPU, of 64's | wall | memory"
+    lines = [f"| model | GPUs | way | {columns} |", "|---" * 10 + "|"]
+    for name, case in sorted(CASES.items(), key=lambda each: (each[1].model, each[1].gpus)):
+        if name not in results:
+            continue
+        row, share = results[name], per_gpu(results, name)
+        bound = "-" if not row["bound_ms"] or row["bound_is_bare"] else f"{row['bound_ms']:.0f} ms"
+        place = "consecutive" if row["consecutive"] else f"{case.gpus // row['group']} apart"
+        group = "all" if row["group"] == case.gpus else f"{row['group']}, {place}"
+        averaging = f"{row['averaging_ms']:.1f} ms" if row["averaging_ms"] else "-"
+        cells = [
+            case.model, f"{case.gpus:,}", case.way, f"{row['step_ms']:.0f} ms", bound, averaging,
+            group, "-" if share is None else f"{share:.0%}", f"{row['wall_s']:.0f} s",
+            f"{row['memory_gib']:.1f} GiB",
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Plan all cases, or those named, and with --write keep the results."""
+    parser = parser_of(__doc__, RESULTS)
+    parser.add_argument("--one", choices=CASES, help="plan this case alone, in this process")
+    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=CASES)
+    asked = parser.parse_args()
+    if asked.one:
+        print(json.dumps(planned(asked.one)))
+        return
+    results = row_by_row(RESULTS, asked.cases, in_a_process, print, keep=asked.write)
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
