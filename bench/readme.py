@@ -20,6 +20,7 @@ from bench import (
     coverage,
     cpu_study,
     logs,
+    scale,
     search_population,
     sweep_backends,
     torchrec_tables,
@@ -245,6 +246,7 @@ def printed_plan() -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "printed_plan": printed_plan,
     "choice": choice,
+    "scale": lambda: scale.table(result("scale")),
     "published_steps": published_steps,
     "replay": replay,
     "nlp": nlp,

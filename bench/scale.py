@@ -1,4 +1,4 @@
-"""Weak scaling to thousands of GPUs, in one group and in several: `python -m bench.scale [--write]`.
+"""Weak scaling to thousands of GPUs, in one group and in several: `python -m bench.scale`.
 
 The local batch stays, so the step should. Each model is planned as one group of all GPUs
 (``DistributedModelParallel``), and with a group size that is chosen with the plan (``auto``,

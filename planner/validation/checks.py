@@ -99,6 +99,11 @@ def check_machine(file: PlanFile, topology: Topology) -> None:
     One machine, whatever the number of nodes planned for: on a CPU nodes are groups of ranks.
     """
     check_plan(file.workload, topology, file.plan)
+    if file.replicas is not None:
+        raise PlanMismatchError(
+            "the plan is for one of several groups of ranks, which are not trained here",
+            hint="validate a plan of one group, made without `--replica-group`",
+        )
     for note in untrained(file.workload, topology.hardware.device):
         raise InfeasibleError(note)
     if topology.hardware.device is Device.CPU:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from costmodel.base.errors import InputError, Problem
 from costmodel.base.units import Seconds
+from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, TableSharding
 from costmodel.domain.workload import Workload
 from costmodel.engine.objective import Objective
@@ -131,9 +132,14 @@ def _differences(old: Planned, new: Planned) -> tuple[str, ...]:
     differs = {
         "workload": replace(old.workload, name="") != replace(new.workload, name=""),
         "machine": was.hardware != now.hardware,
-        "ranks": (was.world_size, was.local_world_size) != (now.world_size, now.local_world_size),
+        "ranks": _ranks(was) != _ranks(now),
     }
     return tuple(what for what, is_other in differs.items() if is_other)
+
+
+def _ranks(topology: Topology) -> tuple[object, ...]:
+    """Return how many ranks there are, where, and in which groups."""
+    return topology.world_size, topology.local_world_size, topology.replicas
 
 
 def _other_model(old: Workload, new: Workload) -> str:

@@ -190,9 +190,11 @@ def _is_late(search: Search) -> bool:
 
 
 def _part(search: Search, share: float) -> Search:
-    """Return a search for a share of the time, or of the plans."""
+    """Return a search for a share of the time, or of the plans, in this process."""
     counted = None if search.max_plans is None else max(1, int(share * search.max_plans))
-    return replace(search, time_limit=share * search.time_limit, max_plans=counted)
+    return replace(
+        search, time_limit=share * search.time_limit, max_plans=counted, jobs=1, storage=None
+    )
 
 
 def _too_small(error: InfeasibleError, every: Sequence[_Contender]) -> InfeasibleError:

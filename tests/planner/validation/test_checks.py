@@ -7,6 +7,7 @@ from machines import machine
 from costmodel.base.errors import InfeasibleError, InputError, PlanMismatchError
 from costmodel.domain.hardware import Device, Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType, TableSharding, make_shards
+from costmodel.domain.replica_groups import ReplicaGroups
 from costmodel.domain.workload import DataType, EmbeddingTable, Pipeline, Pooling, Workload
 from planner.files.plans import PlanFile
 from planner.validation.checks import check_machine, check_same_job, check_workload
@@ -85,6 +86,14 @@ def test_pipelines_that_a_cpu_cannot_run_are_refused_there(pipeline: Pipeline) -
     file = replace(file, workload=replace(file.workload, pipeline=pipeline))
     with pytest.raises(InfeasibleError, match=f"`{pipeline}` .* needs a GPU's streams"):
         check_machine(file, cores(file))
+
+
+def test_a_plan_of_one_of_several_groups_is_not_trained() -> None:
+    groups = ReplicaGroups(num_groups=2, ranks_per_node=4)
+    file = replace(plan_file(), replicas=groups)
+    with pytest.raises(PlanMismatchError, match="one of several groups") as refused:
+        check_machine(file, replace(cores(file), replicas=groups))
+    assert refused.value.hint is not None
 
 
 def test_weights_that_fbgemm_does_not_train_are_refused() -> None:
