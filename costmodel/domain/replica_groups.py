@@ -12,18 +12,27 @@ torchrec 1.9.2, distributed/model_parallel.py, ``DMPCollection``. arXiv 2508.038
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from costmodel.base.field_values import make_plain
 from costmodel.base.limits import MOST_INTERVAL, check_at_most
+
+
+class ShardingStrategy(StrEnum):
+    """How replicas are averaged, by TorchRec's strings; ``PER_MODULE`` of 1.9.2 is ``DEFAULT``."""
+
+    DEFAULT = "default"
+    """``sync()`` all-reduces weights, then optimizer state, after the update."""
+    FULLY_SHARDED = "fully_sharded"
+    """In every step weights are reduce-scattered after their lookup, and gathered before their
+    update, so that each replica has a part of them meanwhile. Optimizer state is left apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaGroups:
     """How many groups hold all tables, where their ranks are, and how often they are averaged.
 
-    Names are those of ``DMPCollection`` where it has one. Of its strategies this is ``DEFAULT``:
-    ``sync()`` all-reduces weights, then optimizer state. ``PER_MODULE`` does the same in torchrec
-    1.9.2. ``FULLY_SHARDED`` averages in every step, and leaves optimizer state apart.
+    Names are those of ``DMPCollection`` where it has one.
     """
 
     num_groups: int
@@ -35,6 +44,8 @@ class ReplicaGroups:
     ``num_groups``-th rank, which brings the replicas together and spreads the group."""
     sync_interval: int = 1
     """Steps from one averaging to the next (the training loop's calls of ``sync()``)."""
+    sharding_strategy: ShardingStrategy = ShardingStrategy.DEFAULT
+    """The collectives that average."""
 
     def __post_init__(self) -> None:
         make_plain(self)
@@ -42,8 +53,15 @@ class ReplicaGroups:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         check_at_most("sync_interval", self.sync_interval, MOST_INTERVAL)
+        if self.is_fully_sharded and self.sync_interval > 1:
+            raise ValueError("fully sharded replicas are averaged in every step: sync_interval 1")
         if self.num_groups == 1:
             raise ValueError("num_groups must be at least 2: one group has no replicas")
+
+    @property
+    def is_fully_sharded(self) -> bool:
+        """Whether replicas are apart between a lookup and its update."""
+        return self.sharding_strategy is ShardingStrategy.FULLY_SHARDED
 
 
 def local_group_size(

@@ -265,12 +265,15 @@ def shard_traffic(
     return tuple(traffic[0].tolist())
 
 
-def replica_bytes(shards: LookupShards, optimizer: Optimizer) -> Array:
+def replica_bytes(shards: LookupShards, optimizer: Optimizer | None) -> Array:
     """Return weights and optimizer state of fused shards: what groups of ranks keep in step.
 
-    Replicated tables are ``dense``: their gradients are all-reduced, and their weights are not.
+    Without an optimizer, the weights alone. Replicated tables are ``dense``: their gradients are
+    all-reduced, and their weights are not.
     """
-    once, per_column = _state_bytes(shards, optimizer)
+    once = per_column = np.zeros(len(shards.num_rows))
+    if optimizer is not None:
+        once, per_column = _state_bytes(shards, optimizer)
     fused = shards.kernel != KERNELS[ComputeKernel.DENSE]
     held: Array = (
         fused * shards.num_rows * (shards.held_row_bytes + once + per_column * shards.num_columns)

@@ -249,7 +249,7 @@ def shard_factors(
         element_bytes=table.data_type.num_bytes,
         scale_bytes=table.data_type.scale_bytes,
         cache_columns=float(workload.cache_columns(table)) if caching else 0.0,
-        hbm_share=1.0 if in_hbm else cached if caching else 0.0,
+        hbm_share=_hbm_copies(topology, compute_kernel) if in_hbm else cached if caching else 0.0,
         host_share=0.0 if in_hbm else 1.0,
         stashed_share=float(stashed),
         row_bytes=CACHE_BYTES_PER_ROW + CACHE_BYTES_PER_SLOT * cached if caching else 0.0,
@@ -266,6 +266,18 @@ def shard_factors(
         column_exchange_bytes=output * (copies - held),
         unpooled=float(table.pooling is Pooling.NONE),
     )
+
+
+def _hbm_copies(topology: Topology, compute_kernel: ComputeKernel) -> float:
+    """Return how many times weights of a kernel without UVM are in HBM, at the peak.
+
+    Fully sharded replicas leave a part behind in the dense part of the step, which is there beside
+    all of the weights while they are scattered and gathered.
+    """
+    replicas = topology.replicas
+    if replicas is None or not replicas.is_fully_sharded or compute_kernel is _DENSE:
+        return 1.0
+    return 1.0 + 1.0 / replicas.num_groups
 
 
 def output_copies(

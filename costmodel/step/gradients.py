@@ -18,6 +18,7 @@ from costmodel.step.issue import (
     SPLIT_GRADIENT_OPS,
     Issue,
 )
+from costmodel.step.replica_sync import ReplicaSync
 from costmodel.step.replicas import ReplicaBuckets
 from costmodel.step.stash import Stash
 from costmodel.step.step_operations import ProcessGroup
@@ -139,12 +140,14 @@ class Gradients:
         all-reduced as buckets fill.
         """
         reduced: list[int] = []
+        replica_sync = ReplicaSync.of(self.builder, self.kernels.workload, self.kernels.groups)
         for group in reversed(self.kernels.groups):
             waits: tuple[Wait, ...] = (after[group.key],) if group.key in after else ()
             with self.builder.part_of(group.key):
                 if self.kernels.outputs.is_exchanged(group):
                     waits = self._receive(group, waits)
                 waits = (*waits, *self._stash.restored(group))
+                waits = replica_sync.gather(group, waits)
                 replicas = self._replicas(group, accumulation)
                 for kernel in reversed(group.kernels):
                     self._lookup_backward(group, kernel, waits)

@@ -272,7 +272,8 @@ def shard_loads(workload: Workload, topology: Topology, shards: LookupShards) ->
     fetch_time = fetch_times(shards, caches, lookup_rates(topology.hardware))
     replicas = np.zeros(len(columns))
     if topology.replicas is not None:
-        replicas = replica_bytes(shards, workload.optimizer)
+        weights_alone = topology.replicas.is_fully_sharded
+        replicas = replica_bytes(shards, None if weights_alone else workload.optimizer)
     return ShardLoads(
         traffic, shards.table_bags, shards.num_lookups, columns, fetch_time,
         shards.stashed_bytes, replicas,

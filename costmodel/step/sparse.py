@@ -59,8 +59,7 @@ class SparsePart:
     @property
     def replica_sync(self) -> ReplicaSync:
         """The averaging of the sharded groups' replicas on other ranks of the job."""
-        sharded = tuple(group for group in self.groups if group not in self.replicated)
-        return ReplicaSync(self.builder, self.workload, sharded)
+        return ReplicaSync.of(self.builder, self.workload, self.groups)
 
     @property
     def replicated(self) -> tuple[GroupFormulas, ...]:
@@ -76,6 +75,7 @@ class SparsePart:
                     self._lookup(group, kernel)
                 self._join_lookups(group)
                 self.stash.save(group)
+                self.replica_sync.scatter(group)
                 if self._kernels.outputs.is_exchanged(group):
                     self.builder.mark(_sent(group), self._send_outputs(group))
 

@@ -88,6 +88,12 @@ MOST_JOBS = 256
     "[default: 1].",
 )
 @click.option(
+    "--sharding-strategy",
+    type=click.Choice(["default", "fully_sharded"]),
+    help="With --replica-group: DMPCollection's, which collectives average replicas "
+    "[default: default].",
+)
+@click.option(
     "--use-inter-host-allreduce/--no-use-inter-host-allreduce",
     default=None,
     help="With --replica-group: whether groups have consecutive GPUs [default: if faster].",
@@ -237,17 +243,26 @@ def _planning(
 
 def _grouping(flags: dict[str, Any]) -> "Grouping | None":
     """Take what is asked of groups of GPUs out of the values of options; None: nothing is."""
+    from costmodel.domain.replica_groups import ShardingStrategy
     from planner.verbs.grouping import Grouping
 
     size, interval = flags.pop("replica_group"), flags.pop("sync_interval")
-    consecutive = flags.pop("use_inter_host_allreduce")
+    consecutive, strategy = flags.pop("use_inter_host_allreduce"), flags.pop("sharding_strategy")
     if size is not None:
         return Grouping(
-            group_size=size, sync_interval=interval or 1, use_inter_host_allreduce=consecutive
+            group_size=size,
+            sync_interval=interval or 1,
+            use_inter_host_allreduce=consecutive,
+            sharding_strategy=ShardingStrategy(strategy or ShardingStrategy.DEFAULT),
         )
     why = "one group has no replicas"
-    told = None if consecutive is None else True
-    refuse_given("--replica-group", why, sync_interval=interval, use_inter_host_allreduce=told)
+    refuse_given(
+        "--replica-group",
+        why,
+        sync_interval=interval,
+        sharding_strategy=strategy,
+        use_inter_host_allreduce=None if consecutive is None else True,
+    )
     return None
 
 

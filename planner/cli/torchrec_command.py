@@ -105,7 +105,8 @@ def _wrapper_call(file: "PlanFile") -> str:
         "DMPCollection(model, plan=plan, sharders=sharders, device=device, global_pg=pg, "
         f"world_size={plan.world_size * replicas.num_groups}, "
         f"sharding_group_size={plan.world_size}, node_group_size={plan.local_world_size}, "
-        f"use_inter_host_allreduce={replicas.use_inter_host_allreduce})"
+        f"use_inter_host_allreduce={replicas.use_inter_host_allreduce}, "
+        f"sharding_strategy=ShardingStrategy.{replicas.sharding_strategy.name})"
     )
 
 

@@ -13,6 +13,7 @@ from costmodel.base.limits import (
     MOST_ROWS,
 )
 from costmodel.domain.plan import ComputeKernel, ShardingType
+from costmodel.domain.replica_groups import ShardingStrategy
 from planner.files.workload_schema import WorkloadFile
 
 Rows = Annotated[int, Field(ge=0, le=MOST_ROWS)]
@@ -121,6 +122,8 @@ class ReplicasEntry(_Open):
     """Whether a group has consecutive ranks; else it has every `num_groups`-th."""
     sync_interval: Annotated[int, Field(ge=1, le=MOST_INTERVAL)] = 1
     """Steps from one averaging of the groups' replicas to the next."""
+    sharding_strategy: Annotated[ShardingStrategy, Field(strict=False)] = ShardingStrategy.DEFAULT
+    """Which collectives average them, by TorchRec's names."""
 
 
 class PlanDocument(_Open):

@@ -19,7 +19,7 @@ from costmodel.domain.plan import (
     Shards,
     TableSharding,
 )
-from costmodel.domain.replica_groups import ReplicaGroups, local_group_size
+from costmodel.domain.replica_groups import ReplicaGroups, ShardingStrategy, local_group_size
 from costmodel.domain.workload import Workload
 from planner.files.disk import read_text, source_name
 from planner.files.json_text import dump_json
@@ -149,12 +149,17 @@ def dump_plan_file(plan_file: PlanFile) -> dict[str, Any]:
         "hardware": plan_file.hardware,
         "world_size": plan_file.plan.world_size,
         "local_world_size": plan_file.plan.local_world_size,
-        **({} if plan_file.replicas is None else {"replicas": asdict(plan_file.replicas)}),
+        **({} if plan_file.replicas is None else {"replicas": _replicas_data(plan_file.replicas)}),
         "tables": [table_data(table) for table in plan_file.plan.tables],
         **({} if plan_file.memory is None else {"memory": plan_file.memory.to_dict()}),
         **({} if plan_file.torchrec is None else {"torchrec": plan_file.torchrec}),
         "workload": workload_data(plan_file.workload),
     }
+
+
+def _replicas_data(replicas: ReplicaGroups) -> dict[str, Any]:
+    """Return the groups of a plan file as plain data."""
+    return {**asdict(replicas), "sharding_strategy": replicas.sharding_strategy.value}
 
 
 def table_data(table: TableSharding) -> dict[str, Any]:
@@ -365,6 +370,9 @@ def _check_groups(validator: Validator, world: int, local: int, replicas: "Repli
     except ValueError as error:
         validator.note(str(error), path)
         return
+    if replicas.sharding_strategy is not ShardingStrategy.DEFAULT and replicas.sync_interval > 1:
+        message = f"{replicas.sharding_strategy} replicas are averaged in every step"
+        validator.note(message, ("replicas", "sync_interval"), hint="write 1")
     if world < 2 or local != there:
         message = f"local_world_size is {local}, and these groups have {there} ranks on a node"
         validator.note(message, ("local_world_size",))

@@ -47,7 +47,7 @@ from planner.torchrec.modules import FoundTable, constraints_by_name, every_tabl
 from planner.torchrec.observed_inputs import SampleBatch, to_batches
 from planner.torchrec.other_tables import merged
 from planner.torchrec.plan_request import PlanRequest, prefetching_pipeline
-from planner.torchrec.sharding_group import of_one_group
+from planner.torchrec.sharding_group import of_one_group, to_strategy
 from planner.torchrec.sharding_options import chosen_options, loaded_options, plan_after_callbacks
 from planner.torchrec.solving import PlanOutcome, Solution, planned_around, retimed
 from planner.torchrec.topology import Reservation, current_topology, resolve_profile
@@ -130,7 +130,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
     headroom
         Share of what the storage reservation leaves that every rank keeps free, too, unless no such
         plan fits, or a fuller one is surely faster.
-    sharding_group_size, use_inter_host_allreduce
+    sharding_group_size, use_inter_host_allreduce, sharding_strategy
         Those of the script's ``DMPCollection``: the plan is for one group of so many ranks, of
         which the job has several; None: one group, as ``DistributedModelParallel`` has it.
         ``topology`` is the job's. Give ``DMPCollection`` ``node_group_size``, too: ranks of a group
@@ -172,6 +172,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         sharding_group_size: int | None = None,
         use_inter_host_allreduce: bool = False,
         sync_interval: int = 1,
+        sharding_strategy: object = "default",
     ) -> None:
         check_arguments(locals())
         topology, replicas = of_one_group(
@@ -179,6 +180,7 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
             sharding_group_size,
             use_inter_host_allreduce=use_inter_host_allreduce,
             sync_interval=sync_interval,
+            sharding_strategy=to_strategy(sharding_strategy),
         )
         super().__init__(
             topology=topology,

@@ -2,9 +2,16 @@
 
 from torchrec.distributed.planner.types import Topology as TorchRecTopology
 
-from costmodel.domain.replica_groups import ReplicaGroups, local_group_size
+from costmodel.domain.replica_groups import ReplicaGroups, ShardingStrategy, local_group_size
 from planner.torchrec.error_types import refusing
 from planner.torchrec.topology import device_bytes, make_topology, node_size
+
+
+def to_strategy(given: object) -> ShardingStrategy:
+    """Return a strategy by its name or by TorchRec's member; ``PER_MODULE`` is the default one."""
+    name = getattr(given, "value", given)
+    with refusing("sharding_strategy"):
+        return ShardingStrategy("default" if name == "per_module" else str(name))
 
 
 def of_one_group(
@@ -13,6 +20,7 @@ def of_one_group(
     *,
     use_inter_host_allreduce: bool,
     sync_interval: int,
+    sharding_strategy: ShardingStrategy,
 ) -> tuple[TorchRecTopology, ReplicaGroups | None]:
     """Return the topology of one group of a job's ranks, and the groups; None: there is only one.
 
@@ -41,6 +49,7 @@ def of_one_group(
             ranks_per_node=per_node,
             use_inter_host_allreduce=use_inter_host_allreduce,
             sync_interval=sync_interval,
+            sharding_strategy=sharding_strategy,
         )
     group = make_topology(
         world_size=group_size,

@@ -15,7 +15,7 @@ from costmodel.base.errors import InfeasibleError, InputError, Problem
 from costmodel.base.modelled import Modelled
 from costmodel.base.units import Seconds
 from costmodel.domain.hardware import Topology
-from costmodel.domain.replica_groups import ReplicaGroups, local_group_size
+from costmodel.domain.replica_groups import ReplicaGroups, ShardingStrategy, local_group_size
 from costmodel.domain.workload import Workload
 from costmodel.memory.rank_memory import least_ranks
 from costmodel.step.replica_sync import AveragingTime
@@ -42,6 +42,8 @@ class Grouping:
     group_size: int | Literal["auto"]
     sync_interval: int = 1
     """Steps from one averaging of replicas to the next."""
+    sharding_strategy: ShardingStrategy = ShardingStrategy.DEFAULT
+    """The collectives that average."""
     use_inter_host_allreduce: bool | None = None
     """Whether groups are of consecutive ranks; None: whichever is faster."""
 
@@ -54,8 +56,15 @@ class Grouping:
             There is no such group; it says which sizes there are.
 
         """
-        if self.sync_interval < 1:
-            raise _refused(f"replicas are averaged every 1 or more steps, not {self.sync_interval}")
+        try:
+            ReplicaGroups(
+                num_groups=2,
+                ranks_per_node=job.local_world_size,
+                sync_interval=self.sync_interval,
+                sharding_strategy=self.sharding_strategy,
+            )
+        except ValueError as error:
+            raise _refused(str(error)) from None
         if self.group_size == job.world_size:
             return (job,)
         if self.group_size == AUTO:
@@ -77,33 +86,33 @@ class Grouping:
         asked = self.use_inter_host_allreduce
         for size in sizes:
             for consecutive in (False, True) if asked is None else (asked,):
-                found = _group(job, size, self.sync_interval, consecutive=consecutive)
+                found = self._group(job, size, consecutive=consecutive)
                 if found is not None:
                     yield found
+
+    def _group(self, job: Topology, size: int, *, consecutive: bool) -> Topology | None:
+        """Return the topology of a job's group; None: there is none of that size there."""
+        if size < 2 or size >= job.world_size or job.world_size % size:
+            return None
+        num_groups, per_node = job.world_size // size, job.local_world_size
+        try:
+            local = local_group_size(size, num_groups, per_node, consecutive=consecutive)
+        except ValueError:
+            return None
+        replicas = ReplicaGroups(
+            num_groups=num_groups,
+            ranks_per_node=per_node,
+            use_inter_host_allreduce=consecutive,
+            sync_interval=self.sync_interval,
+            sharding_strategy=self.sharding_strategy,
+        )
+        return replace(job, world_size=size, local_world_size=local, replicas=replicas)
 
 
 def group_sizes(job: Topology) -> list[int]:
     """Return the sizes of groups that a job's ranks can be divided into, smallest first."""
     ranks = job.world_size
     return [size for size in range(2, ranks // 2 + 1) if ranks % size == 0]
-
-
-def _group(job: Topology, size: int, interval: int, *, consecutive: bool) -> Topology | None:
-    """Return the topology of a job's group; None: there is none of that size there."""
-    if size < 2 or size >= job.world_size or job.world_size % size:
-        return None
-    num_groups, per_node = job.world_size // size, job.local_world_size
-    try:
-        local = local_group_size(size, num_groups, per_node, consecutive=consecutive)
-    except ValueError:
-        return None
-    replicas = ReplicaGroups(
-        num_groups=num_groups,
-        ranks_per_node=per_node,
-        use_inter_host_allreduce=consecutive,
-        sync_interval=interval,
-    )
-    return replace(job, world_size=size, local_world_size=local, replicas=replicas)
 
 
 def _refused(message: str, hint: str | None = None) -> InputError:
@@ -176,11 +185,7 @@ class _Contender:
 
 def _averaging_time(contender: _Contender) -> Seconds:
     """Return the mean rank's share of averaging in a step: what a group's step takes beside it."""
-    topology = contender.problem.topology
-    if topology.replicas is None:
-        return 0.0
-    time = AveragingTime.of(contender.problem.workload, topology).mean
-    return time / topology.replicas.sync_interval
+    return AveragingTime.exposed(contender.problem.workload, contender.problem.topology)
 
 
 def _is_late(search: Search) -> bool:

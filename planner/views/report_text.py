@@ -136,6 +136,8 @@ def groups_text(replicas: ReplicaGroups, group_size: int) -> str:
 def _averaging(replicas: ReplicaGroups) -> str:
     """Return when replicas are averaged, beside how long that takes."""
     every = replicas.sync_interval
+    if replicas.is_fully_sharded:
+        return "of every step: weights scattered after their lookup, gathered before their update"
     if every == 1:
         return "of every step: all groups' weights and optimizer state"
     return f"every {every:,} steps, and a share of it in each: all groups' weights and state"

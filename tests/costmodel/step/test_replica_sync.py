@@ -5,16 +5,18 @@ from dataclasses import replace
 import pytest
 from machines import machine
 from plans import index, plan, table, workload
+from timelines import simulated
 
 from costmodel.base.errors import PlanMismatchError
 from costmodel.base.units import US
 from costmodel.bounds.lower_bound import step_time_bound
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingType
-from costmodel.domain.replica_groups import ReplicaGroups
+from costmodel.domain.replica_groups import ReplicaGroups, ShardingStrategy
 from costmodel.domain.validity import check_plan
-from costmodel.domain.workload import DataType, Optimizer, Workload
+from costmodel.domain.workload import DataType, Optimizer, Pipeline, Workload
 from costmodel.engine.objective import Objective
+from costmodel.memory.rank_memory import memory_per_rank
 from costmodel.step.step_operations import Op, StepOperations
 from costmodel.step.synthesis import step_operations
 
@@ -90,6 +92,46 @@ def test_gradients_of_the_dense_model_and_of_copies_are_reduced_over_the_job() -
     assert alone.seconds[0] == pytest.approx(20 * US + moved)
     assert names["data_parallel all-reduce"].seconds[0] == pytest.approx(40 * US + 1.5 * moved)
     assert {op.resource for op in step.ops if op.name == "dense all-reduce"} == {"job"}
+
+
+SCATTERED = replace(NEAR, sharding_strategy=ShardingStrategy.FULLY_SHARDED)
+
+
+def test_fully_sharded_weights_are_apart_between_lookup_and_update() -> None:
+    # reduce-scatter and all-gather: half of 2.048 MB at 100 GB/s each, after 10 us
+    step = made(workload(ONE), SCATTERED)
+    assert "average replicas" not in {op.name for op in step.ops}
+    scatter, gather = (index(step, f"table_wise {what} replicas") for what in ("scatter", "gather"))
+    for op in (step.ops[scatter], step.ops[gather]):
+        assert op.resource == "replicas"
+        assert op.seconds.tolist() == pytest.approx([10 * US + 10.24 * US, 10 * US])
+    assert index(step, "table_wise lookup") in step.ops[scatter].after
+    assert step.ops[index(step, "table_wise lookup backward")].after == (gather,)
+
+
+def test_the_engine_times_them_as_the_simulator() -> None:
+    tables = [replace(table(name), num_embeddings=2_000_000) for name in "tuv"]
+    work, topology = workload(*tables), grouped(SCATTERED)
+    kinds = zip("tuv", (TW, ShardingType.ROW_WISE, DP), strict=True)
+    mixed = plan(work, topology, {name: (kind, (0,)) for name, kind in kinds})
+    step_time = simulated(step_operations(work, topology, mixed)).step_time
+    found = Objective(work, topology).step_time(mixed)
+    assert found == pytest.approx(step_time, rel=1e-12)
+    assert step_time_bound(work, topology) <= found
+
+
+def test_all_weights_and_a_part_are_in_memory_at_the_lookup() -> None:
+    work = workload(ONE)
+    whole, more = (
+        memory_per_rank(work, ranks, plan(work, ranks, {"t": (TW, (0,))}))[0].weights
+        for ranks in (grouped(NEAR), grouped(SCATTERED))
+    )
+    assert more == 1.5 * whole
+
+
+def test_a_lookup_before_the_update_needs_all_weights() -> None:
+    with pytest.raises(PlanMismatchError, match="semi_sync"):
+        made(workload(ONE, pipeline=Pipeline.SEMI_SYNC), SCATTERED)
 
 
 def test_one_group_has_the_step_that_it_had() -> None:

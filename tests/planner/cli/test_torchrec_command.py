@@ -47,7 +47,8 @@ def test_a_plan_of_one_group_goes_into_a_collection(run: Command, directory: Pat
     done = run("torchrec", "export", "plan.json", *MODULE)
     assert (
         "model = DMPCollection(model, plan=plan, sharders=sharders, device=device, global_pg=pg, "
-        "world_size=8, sharding_group_size=4, node_group_size=4, use_inter_host_allreduce=False)"
+        "world_size=8, sharding_group_size=4, node_group_size=4, use_inter_host_allreduce=False, "
+        "sharding_strategy=ShardingStrategy.DEFAULT)"
     ) in done.err
     assert (directory / "plan.pt").exists()
 
