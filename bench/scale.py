@@ -44,7 +44,7 @@ WAYS: Mapping[str, Grouping | None] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ScaledPlan:
     """A model planned in one way on so many GPUs."""
 
     model: str
@@ -59,7 +59,7 @@ class Case:
 
 CASES = {
     case.name: case
-    for case in (Case(m, w, n) for m in (OPEN_856, DRAWN_5000) for w in WAYS for n in GPUS)
+    for case in (ScaledPlan(m, w, n) for m in (OPEN_856, DRAWN_5000) for w in WAYS for n in GPUS)
 }
 
 
@@ -111,7 +111,7 @@ def in_a_process(name: str) -> dict[str, Any]:
 def per_gpu(results: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
     """Return the throughput per GPU of a row over the model's best on 64 GPUs, if that is known."""
     case = CASES[name]
-    first = (results.get(Case(case.model, way, GPUS[0]).name) for way in WAYS)
+    first = (results.get(ScaledPlan(case.model, way, GPUS[0]).name) for way in WAYS)
     rates = [each["samples_per_s"] / GPUS[0] for each in first if each]
     return results[name]["samples_per_s"] / case.gpus / max(rates) if rates else None
 
