@@ -165,6 +165,20 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spine:
+    """The network beyond a block of nodes, where less is there for them together than within."""
+
+    nodes: int
+    """Nodes of a block, all of which reach one another at the bandwidth of ``inter_node``."""
+    oversubscription: float
+    """Bandwidth of a block's nodes together over that of the links that leave it."""
+
+    def __post_init__(self) -> None:
+        if not (self.nodes >= 1 and self.oversubscription >= 1):
+            raise ValueError(f"a spine needs nodes and oversubscription of at least 1, got {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnalignedRows:
     """What products of operands lose whose rows begin at multiples of fewer than 16 bytes.
 
@@ -421,6 +435,8 @@ class HardwareProfile:
     alone count, and this changes nothing. Datasheet or fitted."""
     inter_node: Link
     """For collectives over nodes, unless there is a curve of as many ranks and nodes."""
+    spine: Spine | None = None
+    """What of the same collectives leaves a block of nodes; None: that is as fast."""
     sources: Mapping[str, str]
     """Where every other number comes from, by dotted field name (``gpu.l2_bytes``)."""
     device: Device = Device.CUDA
@@ -498,6 +514,15 @@ class Topology:
     def node_ranks(self) -> int:
         """Number of the job's ranks on a node, of all groups."""
         return self.local_world_size if self.replicas is None else self.replicas.ranks_per_node
+
+    @property
+    def node_strides(self) -> tuple[int, int]:
+        """Nodes from one of the group's to its next, and from one of a replica's to its next."""
+        if self.replicas is None:
+            return 1, 1
+        if self.replicas.use_inter_host_allreduce:
+            return 1, self.num_nodes
+        return max(1, self.replicas.num_groups // self.replicas.ranks_per_node), 1
 
     @property
     def host_memory_bytes(self) -> Bytes:

@@ -37,6 +37,8 @@ class RankGroup:
 
     num_ranks: int
     ranks_per_node: int
+    node_stride: int = 1
+    """Nodes from one that has ranks of the group to the next one."""
 
     def __post_init__(self) -> None:
         if self.num_ranks < 1 or self.ranks_per_node < 1:
@@ -53,6 +55,10 @@ class RankGroup:
     def num_nodes(self) -> int:
         """Nodes the group spans."""
         return self.num_ranks // self.local_ranks
+
+    def ranks_within(self, nodes: int) -> int:
+        """Return how many of its ranks are on so many neighbouring nodes."""
+        return min(self.num_ranks, self.local_ranks * max(1, nodes // self.node_stride))
 
 
 def bus_factor(op: CollectiveOp, num_ranks: int) -> float:
@@ -315,17 +321,29 @@ def _two_level_form(
     all_reduce
         reduce_scatter in the node, all_reduce across, all_gather in the node: the local part is
         an all_reduce of S on P ranks, S_across = 2 S (W - P)/(W P).
+
+    What leaves a block of nodes (``hardware.spine``) is a third level: the same S_across, with the
+    ranks of a block for P, at 1/oversubscription of beta.
     """
     ranks, local = group.num_ranks, group.local_ranks
-    share = (ranks - local) / ranks
     repeats = 2 if op is CollectiveOp.ALL_REDUCE else 1
     inside = _local_form(op, local, hardware)
     if op is CollectiveOp.ALL_TO_ALL:
-        inside, crossing = inside.of_part(local / ranks), share
-    else:
-        crossing = repeats * share / local
+        inside = inside.of_part(local / ranks)
+    crossing = _crossing(op, ranks, local)
+    if hardware.spine is not None:
+        beyond = _crossing(op, ranks, group.ranks_within(hardware.spine.nodes))
+        crossing = max(crossing, hardware.spine.oversubscription * beyond)
     return replace(
         inside,
         alpha=repeats * log2(group.num_nodes) * hardware.inter_node.latency,
         across=crossing / hardware.inter_node.bandwidth,
     )
+
+
+def _crossing(op: CollectiveOp, num_ranks: int, within: int) -> float:
+    """Return S_across/S of a rank, of a group that has so many ranks within each of some bounds."""
+    share = (num_ranks - within) / num_ranks
+    if op is CollectiveOp.ALL_TO_ALL:
+        return share
+    return (2 if op is CollectiveOp.ALL_REDUCE else 1) * share / within

@@ -37,14 +37,15 @@ class ProcessGroup(StrEnum):
 def group_ranks(topology: Topology, group: ProcessGroup) -> RankGroup:
     """Return the shape of a process group."""
     world, local = topology.world_size, topology.local_world_size
-    count, per_node = {
-        ProcessGroup.WORLD: (world, local),
-        ProcessGroup.INTRA_NODE: (local, local),
-        ProcessGroup.CROSS_NODE: (topology.num_nodes, 1),
-        ProcessGroup.JOB: (topology.num_ranks, topology.node_ranks),
-        ProcessGroup.REPLICAS: (topology.num_ranks // world, topology.node_ranks // local),
+    own, peers = topology.node_strides
+    count, per_node, stride = {
+        ProcessGroup.WORLD: (world, local, own),
+        ProcessGroup.INTRA_NODE: (local, local, 1),
+        ProcessGroup.CROSS_NODE: (topology.num_nodes, 1, own),
+        ProcessGroup.JOB: (topology.num_ranks, topology.node_ranks, 1),
+        ProcessGroup.REPLICAS: (topology.num_ranks // world, topology.node_ranks // local, peers),
     }[group]
-    return RankGroup(num_ranks=count, ranks_per_node=per_node)
+    return RankGroup(num_ranks=count, ranks_per_node=per_node, node_stride=stride)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -15,6 +15,7 @@ from costmodel.domain.hardware import (
     Host,
     KernelFamily,
     Link,
+    Spine,
     UnalignedRows,
     UpdateCost,
 )
@@ -35,6 +36,7 @@ _SECTIONS = {
     "host": "host",
     "intra_node": "intra_node",
     "inter_node": "inter_node",
+    "spine": "spine",
 }
 """Field of ``HardwareProfile`` for each section of numbers with sources."""
 
@@ -73,6 +75,7 @@ def profile_from_document(document: Document) -> HardwareProfile:
         host=Host(**_numbers(values["host"])),
         intra_node=Link(**_numbers(values["intra_node"])),
         inter_node=Link(**_numbers(values["inter_node"])),
+        spine=Spine(**_numbers(values["spine"])) if values.get("spine") else None,
         curves=curves,
         sources={
             **{name: entry.source for name, entry in numbers.items()},
@@ -151,7 +154,7 @@ def _sourced(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield (dotted name in a ``HardwareProfile``, entry) of every number that has a source."""
     yield from _named("", {"gpus_per_node": values["gpus_per_node"]})
     for section, owner in _SECTIONS.items():
-        yield from _named(f"{owner}.", dict(values[section]))
+        yield from _named(f"{owner}.", dict(values.get(section) or {}))
 
 
 def _named(prefix: str, entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

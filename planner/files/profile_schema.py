@@ -24,6 +24,7 @@ from costmodel.domain.hardware import (
     KernelFamily,
     Link,
     Source,
+    Spine,
     UnalignedRows,
     UpdateCost,
 )
@@ -184,6 +185,15 @@ class LinkSection(_ProfileSection):
     bandwidth: Stated[Rate]
 
 
+class SpineSection(_ProfileSection):
+    """Fields of ``Spine``."""
+
+    domain = Spine
+
+    nodes: Stated[Some]
+    oversubscription: Stated[Annotated[float, Field(ge=1, le=1000)]]
+
+
 class _Fit(_ProfileSection):
     """What every fit says about its accuracy."""
 
@@ -333,6 +343,7 @@ class ProfileFile(_ProfileSection):
     host: HostSection
     intra_node: LinkSection
     inter_node: LinkSection
+    spine: SpineSection | None = None
     families: dict[Annotated[OtherFamily, Field(strict=False)], FamilyEntry] = Field(
         default_factory=dict
     )

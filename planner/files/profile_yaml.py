@@ -17,6 +17,7 @@ from costmodel.domain.hardware import (
     KernelFamily,
     Link,
     Source,
+    Spine,
     UnalignedRows,
 )
 from costmodel.domain.time_correction import TimeCorrection
@@ -54,10 +55,20 @@ def profile_text(profile: HardwareProfile) -> str:
         *_section(schema.LinkSection, profile.intra_node, "intra_node", profile),
         "inter_node:",
         *_section(schema.LinkSection, profile.inter_node, "inter_node", profile),
+        *_spine(profile),
         *_own_times(profile),
         fitted_text(profile.gpu.gemm, profile.curves, profile.sources, profile.families)
         + _traced(profile.traced),
     ])
+
+
+def _spine(profile: HardwareProfile) -> Iterator[str]:
+    """Yield the lines of the network beyond a block of nodes, if it is another one."""
+    from planner.files import profile_schema as schema
+
+    if profile.spine is not None:
+        yield "spine:"
+        yield from _section(schema.SpineSection, profile.spine, "spine", profile)
 
 
 def _own_times(profile: HardwareProfile) -> Iterator[str]:
@@ -196,7 +207,10 @@ def _flow(start: str, items: Iterable[str]) -> list[str]:
 
 
 def _section(
-    section: "type[BaseModel]", values: Gpu | Host | Link, path: str, profile: HardwareProfile
+    section: "type[BaseModel]",
+    values: Gpu | Host | Link | Spine,
+    path: str,
+    profile: HardwareProfile,
 ) -> list[str]:
     """Return the lines of a section's numbers; optional ones only if they are not the default."""
     defaults = {item.name: item.default for item in fields(values)}

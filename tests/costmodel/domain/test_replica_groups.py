@@ -37,6 +37,24 @@ def test_groups_and_replicas_share_nodes(
     assert topology.host_memory_bytes == 1000 * GIB * local / 8
 
 
+@pytest.mark.parametrize(
+    ("group", "num_groups", "consecutive", "strides"),
+    [(16, 2, False, (1, 1)), (16, 2, True, (1, 2)), (2, 16, False, (2, 1)), (4, 8, True, (1, 1))],
+)
+def test_nodes_of_a_group_or_its_replicas_may_be_apart(
+    group: int, num_groups: int, *, consecutive: bool, strides: tuple[int, int]
+) -> None:
+    replicas = ReplicaGroups(
+        num_groups=num_groups, ranks_per_node=8, use_inter_host_allreduce=consecutive
+    )
+    local = local_group_size(group, num_groups, 8, consecutive=consecutive)
+    topology = Topology(
+        hardware=machine(), world_size=group, local_world_size=local, replicas=replicas
+    )
+    kinds = ProcessGroup.WORLD, ProcessGroup.REPLICAS
+    assert tuple(group_ranks(topology, kind).node_stride for kind in kinds) == strides
+
+
 def test_no_group_has_more_ranks_on_one_node_than_on_another() -> None:
     with pytest.raises(ValueError, match="more of them on some nodes"):
         local_group_size(16, 3, 8, consecutive=False)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from machines import machine
 
 from costmodel.base.units import GB, KIB, MB, MIB, US
 from costmodel.domain.hardware import (
@@ -15,11 +16,13 @@ from costmodel.domain.hardware import (
     Host,
     Link,
     Source,
+    Spine,
 )
 from costmodel.kernels.collectives import (
     RankGroup,
     bus_factor,
     collective_estimate,
+    collective_form,
     collective_time,
     curve_time,
     link_form,
@@ -284,3 +287,42 @@ def test_sizes_may_lie_apart_in_memory() -> None:
     sizes = np.linspace(1.0, 100 * MIB, 12).reshape(3, 4)
     apart = curve_time(measured, sizes[:, ::2])
     assert apart.tolist() == curve_time(measured, sizes)[:, ::2].tolist()
+
+
+SPINE = Spine(nodes=4, oversubscription=3.0)
+"""Blocks of four nodes, with a third of the bandwidth beyond them."""
+
+
+def across(op: CollectiveOp, group: RankGroup, spine: Spine | None) -> float:
+    """Return the seconds beyond latency of 1 GB, where the network decides."""
+    hardware = replace(machine(link=10_000 * GB), spine=spine)
+    form = collective_form(op, group, hardware)
+    return float(form.time(1 * GB)) - form.alpha
+
+
+def test_what_leaves_a_block_of_nodes_is_slower() -> None:
+    # 32 ranks on 8 nodes: 7/8 leave the node at 10 GB/s, half leave four nodes at a third of that
+    group = RankGroup(num_ranks=32, ranks_per_node=4)
+    op = CollectiveOp.ALL_TO_ALL
+    assert across(op, group, None) == pytest.approx(7 / 8 / 10)
+    assert across(op, group, SPINE) == pytest.approx(3 * 1 / 2 / 10)
+    within = RankGroup(num_ranks=16, ranks_per_node=4)
+    assert across(op, within, SPINE) == across(op, within, None)
+    # every second node: two of them in a block, 3/4 of the bytes leave it
+    apart = replace(group, node_stride=2)
+    assert across(op, apart, SPINE) == pytest.approx(3 * 3 / 4 / 10)
+
+
+def test_few_bytes_of_a_hierarchical_reduction_leave_a_block() -> None:
+    # each of 16 ranks of a block has a sixteenth: 2 x 1/2 x 1/16, thrice as slow, and the
+    # network in the block has 2 x 7/8 x 1/4 to move
+    group = RankGroup(num_ranks=32, ranks_per_node=4)
+    op = CollectiveOp.ALL_REDUCE
+    assert across(op, group, SPINE) == across(op, group, None) == pytest.approx(7 / 16 / 10)
+    narrow = replace(SPINE, oversubscription=14.0)
+    assert across(op, group, narrow) == pytest.approx(14 / 16 / 10)
+
+
+def test_a_spine_slows_nothing_down_that_it_makes_faster() -> None:
+    with pytest.raises(ValueError, match="oversubscription of at least 1"):
+        Spine(nodes=4, oversubscription=0.5)

@@ -8,7 +8,7 @@ import yaml
 
 from costmodel.base.errors import InputError, UnknownNameError
 from costmodel.base.units import GB, GIB, MIB, US
-from costmodel.domain.hardware import CollectiveOp, Source, UnalignedRows
+from costmodel.domain.hardware import CollectiveOp, Source, Spine, UnalignedRows
 from costmodel.domain.time_correction import TimeCorrection
 from costmodel.domain.workload import DataType
 from costmodel.kernels.collectives import RankGroup, collective_estimate, collective_time
@@ -118,6 +118,18 @@ def test_corrections_are_read_back_and_must_rise() -> None:
         made = text.replace("[[10, 12], [250, 200]]", wrong, 1)
         lines = {line for _, line in broken(made)}
         assert any("stream_correction" in made.splitlines()[(at or 0) - 1] for at in lines)
+
+
+def test_a_slower_network_beyond_some_nodes_is_read_back() -> None:
+    plain = load_profile("h100-sxm")
+    assert plain.spine is None
+    text = dump_profile(replace(plain, spine=Spine(nodes=32, oversubscription=4.0)))
+    assert "spine:\n  nodes: 32\n  oversubscription: 4\n" in text
+    assert parse_profile(text, "h").spine == Spine(nodes=32, oversubscription=4.0)
+    said = text.replace("tion: 4\n", 'tion: {value: 4, source: "a switch"}\n')
+    assert parse_profile(said, "h").sources["spine.oversubscription"] == "a switch"
+    with pytest.raises(InputError, match=r"oversubscription"):
+        parse_profile(text.replace("oversubscription: 4", "oversubscription: 0.5"), "h")
 
 
 def test_unaligned_rows_are_read_back_in_order() -> None:
