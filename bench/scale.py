@@ -4,7 +4,7 @@ The local batch stays, so the step should. Each model is planned as one group of
 (``DistributedModelParallel``), and with a group size that is chosen with the plan (``auto``,
 ``DMPCollection``), its replicas averaged after every step, or every tenth. Each plan is made in a
 process of its own, by processor time; wall seconds are those of a machine that may be shared.
-``per_gpu`` is the throughput per GPU over that on 64 of the same row.
+"per GPU" is the throughput per GPU over that on 64 planned in the same way.
 
 References
 ----------
@@ -109,11 +109,13 @@ def in_a_process(name: str) -> dict[str, Any]:
 
 
 def per_gpu(results: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
-    """Return the throughput per GPU of a row over the model's best on 64 GPUs, if that is known."""
+    """Return the throughput per GPU over that on 64 planned in the same way, if that is known."""
     case = CASES[name]
-    first = (results.get(ScaledPlan(case.model, way, GPUS[0]).name) for way in WAYS)
-    rates = [each["samples_per_s"] / GPUS[0] for each in first if each]
-    return results[name]["samples_per_s"] / case.gpus / max(rates) if rates else None
+    first = results.get(ScaledPlan(case.model, case.way, GPUS[0]).name)
+    if first is None:
+        return None
+    now = results[name]["samples_per_s"] / case.gpus
+    return float(now / (first["samples_per_s"] / GPUS[0]))
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
