@@ -30,8 +30,8 @@ SHARDER = "annealing"
 """Who makes the plans that group sizes are compared by."""
 ROUNDS = ((None, 0.0), (5, 0.15), (2, 0.2))
 """Largest number of group sizes in each round, and the share of the time that the round has."""
-FIRST_SHARE = 0.25
-"""Share of the time at which the first round ends, however many sizes have no plan yet."""
+FIRST_SHARE = 0.35
+"""Share of the time left after which the first round ends, however many sizes have no plan yet."""
 AUTO: Literal["auto"] = "auto"
 
 
@@ -135,11 +135,11 @@ def best_group(
         for each in topologies
         if not refusals(workload, each)
     ]
-    running, error = sorted(every, key=_averaging_time), None
+    running, error, late = sorted(every, key=_averaging_time), None, _first_end(search)
     for most, share in ROUNDS:
         running = sorted(running, key=lambda each: each.step)[:most]
         for place, each in enumerate(running):
-            if share or not place or not _is_late(search):
+            if share or not place or not (search.interrupted() or search.clock() > late):
                 error = each.search(_part(search, share / len(running))) or error
         running = [each for each in running if each.attempt is not None]
         if not running:
@@ -188,10 +188,11 @@ def _averaging_time(contender: _Contender) -> Seconds:
     return AveragingTime.exposed(contender.problem.workload, contender.problem.topology)
 
 
-def _is_late(search: Search) -> bool:
-    """Return whether sizes without a plan have to go without one."""
-    began = search.clock() if search.began is None else search.began
-    return search.interrupted() or search.clock() > began + FIRST_SHARE * search.seconds
+def _first_end(search: Search) -> Seconds:
+    """Return the time of the clock from which sizes without a plan have to go without one."""
+    now = search.clock()
+    began = now if search.began is None else search.began
+    return now + FIRST_SHARE * max(0.0, began + search.seconds - now)
 
 
 def _part(search: Search, share: float) -> Search:
