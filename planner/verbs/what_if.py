@@ -210,6 +210,8 @@ def remedy_of(planned: Planned, change: Change, search: Search) -> Remedy:
 
 def _gpus_change(planned: Planned, gpus: int) -> Change:
     old = planned.topology
+    if old.replicas is not None:
+        raise ValueError("the plan is one group's: plan again with `--gpus` and `--replica-group`")
     text = f"{count(gpus, old.hardware.device.unit)} instead of {old.world_size:,}"
     return Change(text=text, workload=planned.workload, topology=on_gpus(old, gpus))
 
@@ -233,7 +235,11 @@ def _asked_hardware(planned: Planned, value: str) -> Change:
         nodes = planned.topology.num_nodes
         if planned.topology.local_world_size > profile.gpus_per_node:
             nodes = -(-planned.topology.world_size // profile.gpus_per_node)
-        topology = make_topology(profile, planned.topology.world_size, nodes)
+        topology = replace(planned.topology, hardware=profile)
+        if planned.topology.replicas is None:
+            topology = make_topology(profile, planned.topology.world_size, nodes)
+        elif planned.topology.node_ranks > profile.gpus_per_node:
+            raise ValueError("its nodes have fewer GPUs than the groups need: plan again")
     except PlannerError as error:
         raise ValueError(str(error)) from None
     return Change(text=value, workload=planned.workload, topology=topology)

@@ -86,7 +86,7 @@ def group_columns() -> list[Column[WeighedGroup]]:
                     and each.topology.replicas.use_inter_host_allreduce),
         Column("Step", lambda each: each.modelled and each.modelled.seconds, TIME,
                key="modelled_step_time_s"),
-        Column("", lambda each: each.outcome, page="", key="outcome"),
+        Column("", lambda each: each.outcome, page="Outcome", key="outcome"),
     ]  # fmt: skip
 
 

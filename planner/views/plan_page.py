@@ -18,7 +18,7 @@ from planner.views.plan_charts import (
     plan_timeline_spec,
     ranks_spec,
 )
-from planner.views.plan_columns import path_columns, plan_rows, table_columns
+from planner.views.plan_columns import group_columns, path_columns, plan_rows, table_columns
 from planner.views.report_text import gain_text
 from planner.views.verdict_text import choice_sentences
 
@@ -89,6 +89,12 @@ def _decision_panels(planned: "Planned", explanation: "Explanation | None") -> I
         note="Otherwise: how the step changes, by the models, if this table alone were sharded so.",
         table=rows_html(table_columns(report, _others(planned, explanation)), plan_rows(planned)),
     )
+    if len(report.weighed_groups) > 1:
+        yield Panel(
+            title="Group sizes weighed",
+            note="Steps by the models, after the time that each size was given.",
+            table=rows_html(group_columns(), report.weighed_groups),
+        )
     if explanation is not None:
         yield Panel(
             title="The critical path in order", table=rows_html(path_columns(), explanation.path)

@@ -17,6 +17,7 @@ from planner.files.profiles import load_profile
 from planner.search.search import Search
 from planner.verbs.explanation import explain
 from planner.verbs.grouping import Grouping, best_group, group_sizes
+from planner.verbs.what_if import asked_change
 
 JOB = topology(32, 8)
 WORKLOAD = example_workload(12)
@@ -122,3 +123,23 @@ def test_a_plan_of_a_group_is_kept_and_explained(tmp_path: Path) -> None:
     assert loaded.topology == made.topology
     assert loaded.report.modelled == report.modelled
     assert "GPUs instead" not in " ".join(each.change for each in explain(loaded).remedies)
+
+
+def test_what_ifs_keep_the_groups_or_say_to_plan_again() -> None:
+    made = planner.plan(
+        WORKLOAD,
+        gpus=16,
+        hardware="h100-sxm",
+        sharder="size_greedy",
+        baseline="none",
+        replica_group=planner.Grouping(group_size=8, use_inter_host_allreduce=False),
+        max_plans=100,
+    )
+    changed = asked_change(made, "hardware=h200-sxm")
+    assert changed.topology.replicas == made.topology.replicas
+    assert changed.topology.hardware.name == "h200-sxm"
+    with pytest.raises(InputError, match="one group's: plan again"):
+        asked_change(made, "gpus=32")
+    page = made.to_html()
+    assert "h100-sxm" in page
+    assert "16 ×" in page
