@@ -140,7 +140,7 @@ def _averaging(replicas: ReplicaGroups) -> str:
         return "of every step: weights scattered after their lookup, gathered before their update"
     if every == 1:
         return "of every step: all groups' weights and optimizer state"
-    return f"every {every:,} steps, and a share of it in each: all groups' weights and state"
+    return f"every {every:,} steps, its share in each: weights and state of all groups"
 
 
 def _step_of(weighed: WeighedGroup) -> float:
