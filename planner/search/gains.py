@@ -91,10 +91,10 @@ class Gains:
             return True
         counted = self.search.max_plans is not None
         if sharder == self.sharder and not self.quiet and not counted:
-            patience = self.search.patience * (self.last - self.work_began) + self.least_quiet
-            self.quiet = self.search.work() - self.last > patience
             if self.search.clock() > self.deadline():
                 return True
+            patience = self.search.patience * (self.last - self.work_began) + self.least_quiet
+            self.quiet = self.search.work() - self.last > patience
         return self.quiet
 
     @property

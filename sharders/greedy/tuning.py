@@ -128,7 +128,9 @@ class Tuning:
         """Try some rules, except those tried before."""
         tried = [chain.parent for chain in self.chains]
         for rule in rules:
-            if rule not in tried and not (self.found and self._over()):
+            if self.found and self._over():
+                break
+            if rule not in tried:
                 self.chains.append(Chain(rule, self._time(rule)))
 
     def evolve(self) -> None:

@@ -93,11 +93,11 @@ class Case:
     def outcome(self, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
         """Return all that a setting can change: what is planned, seen, searched and called."""
         limits: list[float] = []
-        search = solving.run_sharders
+        search = solving.run_with_headroom
 
-        def noted(names: Any, problem: Any, given: Any) -> Any:  # noqa: ANN401
+        def noted(names: Any, problem: Any, given: Any, *, fuller: bool) -> Any:  # noqa: ANN401
             limits.append(given.time_limit)
-            return search(names, problem, given)
+            return search(names, problem, given, fuller=fuller)
 
         planner = IterationTimePlanner(**{
             "topology": Topology(**{
@@ -114,7 +114,7 @@ class Case:
             **self.planner,
         })
         with monkeypatch.context() as patched:
-            patched.setattr(solving, "run_sharders", noted)
+            patched.setattr(solving, "run_with_headroom", noted)
             plan = planner.plan(self.model(), self.sharders)
         found = planner.solution
         seen = (found.workload, found.topology, found.other_time) if found else ()
