@@ -18,6 +18,9 @@ SHARDERS = {
     "beam": "sharders.baselines.beam:Beam",
     "optuna": "sharders.baselines.optuna_search:OptunaSearch",
     "hugectr": "sharders.baselines.hugectr:HugeCtrLike",
+    "hugectr_auto": "sharders.baselines.hugectr_mlperf:HugeCtrAuto",
+    "hugectr_hier_auto": "sharders.baselines.hugectr_mlperf:HugeCtrHierAuto",
+    "table_row_wise": "sharders.baselines.table_row_wise:TableRowWise",
     "torchrec_port": "sharders.torchrec.port:TorchRecPort",
 }
 """Built-in sharders: name -> ``module:Class``, imported when used. Every class is made without

@@ -6,9 +6,9 @@ from planner.testing import SharderContract
 from sharders import SHARDERS
 from sharders.problem.sharding_problem import Sharder
 
-QUICK = {"naive", "random", "size_greedy", "torchrec_port", "uniform"}
+OTHER_OBJECTIVE = {"hugectr_auto", "hugectr_hier_auto", "table_row_wise", "torchrec_port"}
+QUICK = {"naive", "random", "size_greedy", "uniform", *OTHER_OBJECTIVE}
 """Sharders that take about a second each."""
-OTHER_OBJECTIVE = {"torchrec_port"}
 
 
 @pytest.mark.parametrize(
