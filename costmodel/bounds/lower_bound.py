@@ -35,8 +35,12 @@ early costs tightness only.
 Groups have fixed costs: latencies, and the host's work for them. A mixture pays them by halves, so
 the plans are divided by which groups they have, the least bound first: with a group, its fixed
 costs count in full; without it, its options are gone. The least of the parts' bounds holds for all.
-A part begins with the cycles and choices that had weight in the one it was divided from. The
-result is also at least the time of a step without any embedding work.
+A part begins with the cycles and choices that had weight in the one it was divided from.
+
+A mixture halves tables, too, which no plan does; of hundreds of tables a few are in halves, of few
+uneven ones those that the step waits for. So once its groups are decided, a part is divided by the
+group that such a table is in, while a table alone takes as much as counts (``Relaxation.halved``).
+The result is also at least the time of a step without any embedding work.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,12 +50,11 @@ from math import inf
 
 from costmodel.base.units import Seconds
 from costmodel.bounds.option_features import OptionFeatures
-from costmodel.bounds.relaxation import Relaxation, Solved
+from costmodel.bounds.relaxation import Limits, Relaxation, Solved
 from costmodel.bounds.step_program import unlimited
 from costmodel.domain.hardware import Topology
 from costmodel.domain.workload import Workload
 from costmodel.engine.timer import StepTimer
-from costmodel.step.groups import GroupKey
 from costmodel.step.synthesis import Templates
 
 MOST_PARTS = 120
@@ -109,32 +112,27 @@ def improving_bounds(
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Part:
-    """The plans that have some groups and lack others."""
+    """The plans that have some groups and lack others, and have some tables in certain groups."""
 
     bound: Seconds
     number: int
-    present: frozenset[GroupKey] = field(compare=False)
-    absent: frozenset[GroupKey] = field(compare=False)
+    limits: Limits = field(compare=False)
     solved: Solved = field(compare=False)
-    undecided: GroupKey | None = field(compare=False)
-    """The group to divide by next: that with most of the mixture, among groups that may be there or
-    not. A group with nothing of it will do: some costs of others are sure only in plans that lack
-    it."""
+    halves: tuple[Limits, ...] = field(compare=False)
+    """Limits of the parts to divide it into next, none: it is not divided. By the group with most
+    of the mixture, among groups that may be there or not; one with nothing of it will do: some
+    costs of others are sure only in plans that lack it. Without such groups, by a table's."""
 
 
 def _branched(whole: Relaxation, time_left: Callable[[], Seconds]) -> Iterator[Seconds]:
     """Yield the smallest bound of parts that make up all plans, after each division."""
-    parts = [_part(whole, 0, (frozenset(), frozenset()), Solved(), time_left)]
+    parts = [_part(whole, 0, Limits(), Solved(), time_left)]
     count = 1
     yield parts[0].bound
-    while parts[0].undecided is not None and count < MOST_PARTS and time_left() > 0:
+    while parts[0].halves and count < MOST_PARTS and time_left() > 0:
         part = heappop(parts)
-        group = frozenset(filter(None, [part.undecided]))
-        for groups in (
-            (part.present | group, part.absent),
-            (part.present, part.absent | group),
-        ):
-            child = _part(whole, count, groups, part.solved, time_left)
+        for limits in part.halves:
+            child = _part(whole, count, limits, part.solved, time_left)
             heappush(parts, replace(child, bound=max(child.bound, part.bound)))
             count += 1
         yield parts[0].bound
@@ -143,17 +141,21 @@ def _branched(whole: Relaxation, time_left: Callable[[], Seconds]) -> Iterator[S
 def _part(
     whole: Relaxation,
     number: int,
-    groups: tuple[frozenset[GroupKey], frozenset[GroupKey]],
+    limits: Limits,
     parent: Solved,
     time_left: Callable[[], Seconds],
 ) -> _Part:
-    """Return the part of plans with and without some groups, with its bound."""
-    present, absent = groups
-    relaxation = whole.restricted(present, absent)
+    """Return the part of plans within some limits, with its bound."""
+    relaxation = whole.restricted(limits)
     if relaxation is None or not relaxation.has_room:
-        return _Part(inf, number, present, absent, parent, None)
+        return _Part(inf, number, limits, parent, ())
     solved = relaxation.maximum(parent, time_left)
     shares = relaxation.shares(solved)
     known = {group for group, _ in relaxation.options.signature()} & shares.keys()
-    undecided = max(known - present, key=lambda group: (shares[group], group), default=None)
-    return _Part(solved.bound, number, present, absent, solved, undecided)
+    undecided = known - limits.present
+    halves: tuple[Limits, ...] = ()
+    if undecided:
+        halves = limits.by_group(max(undecided, key=lambda group: (shares[group], group)))
+    elif halved := relaxation.halved(solved):
+        halves = limits.by_table(*halved)
+    return _Part(solved.bound, number, limits, solved, halves)

@@ -4,7 +4,7 @@ The value of its program (``step_program``) over the options that have joined is
 prices give one, whatever they are (``OptionProgram.bound``).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -34,7 +34,49 @@ PLAYED = 16
 """Number of cycles found before the first solution."""
 NEARLY = 1e-3
 """Parts begin with cycles that are lighter than the heaviest one by at most this share."""
+HALVED = 0.01
+"""Share of the bound that a table alone, times its share outside its main group, has to take for
+plans to be divided by its group."""
 _ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Which plans a part is of."""
+
+    present: frozenset[GroupKey] = frozenset()
+    """Groups that all of them have."""
+    absent: frozenset[GroupKey] = frozenset()
+    """Groups that none has."""
+    inside: frozenset[tuple[int, GroupKey]] = frozenset()
+    """Tables, by their number among options, that are in a group."""
+    outside: frozenset[tuple[int, GroupKey]] = frozenset()
+    """Tables that are not in a group."""
+
+    def by_group(self, group: GroupKey) -> "tuple[Limits, Limits]":
+        """Return the limits of those that have a group, and of those that lack it."""
+        with_it, without = self.present | {group}, self.absent | {group}
+        return replace(self, present=with_it), replace(self, absent=without)
+
+    def by_table(self, table: int, group: GroupKey) -> "tuple[Limits, Limits]":
+        """Return the limits of those that have a table in a group, and of the others."""
+        pair = frozenset([(table, group)])
+        return replace(self, inside=self.inside | pair), replace(self, outside=self.outside | pair)
+
+    def allowed(self, options: BoundOptions) -> Mask:
+        """Return which options such plans may have."""
+        groups = [group for group, _ in options.kernels]
+
+        def is_in(some: Collection[GroupKey]) -> Mask:
+            found: Mask = np.array([each in some for each in groups], dtype=bool)[options.kernel]
+            return found
+
+        allowed = ~is_in(self.absent)
+        for table, group in self.inside:
+            allowed &= (options.table != table) | is_in([group])
+        for table, group in self.outside:
+            allowed &= (options.table != table) | ~is_in([group])
+        return allowed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,16 +126,13 @@ class Relaxation:
         index = FeatureIndex(some.signature(), fullest=True)
         return cls(templates, some, index, max(1.0, sum(rooms)), len(options.table))
 
-    def restricted(
-        self, present: frozenset[GroupKey], absent: frozenset[GroupKey]
-    ) -> "Relaxation | None":
-        """Return the problem of plans with some groups and without others; None: there are none.
+    def restricted(self, limits: Limits) -> "Relaxation | None":
+        """Return the problem of plans within some limits; None: there are none.
 
         No table need be in the groups that are there: only their costs count.
         """
-        lacking = np.array([group in absent for group, _ in self.options.kernels])
-        some = self.options.some(~lacking[self.options.kernel])
-        return None if some is None else replace(self, options=some, present=present)
+        some = self.options.some(limits.allowed(self.options))
+        return None if some is None else replace(self, options=some, present=limits.present)
 
     @property
     def has_room(self) -> bool:
@@ -177,6 +216,29 @@ class Relaxation:
         if solved.shares is None:
             return {}
         return self.index.shares(self._step.features(solved.shares[self.options.number]))
+
+    def halved(self, solved: Solved) -> tuple[int, GroupKey] | None:
+        """Return the table that a mixture has most of outside its main group, and that group.
+
+        Most by the seconds that its largest shard takes alone; None if that is too little to count.
+        """
+        if solved.shares is None:
+            return None
+        options, groups = (
+            self.options,
+            list(dict.fromkeys(each for each, _ in self.options.kernels)),
+        )
+        of_kernels = np.array([groups.index(group) for group, _ in options.kernels])
+        size = options.table[-1] + 1
+        mixed, alone = np.zeros((size, len(groups))), np.zeros(size)
+        shares = solved.shares[options.number]
+        np.add.at(mixed, (options.table, of_kernels[options.kernel]), shares)
+        np.maximum.at(alone, options.table, options.alone)
+        elsewhere = (mixed.sum(axis=1) - mixed.max(axis=1)) * alone
+        table = int(elsewhere.argmax())
+        if elsewhere[table] < HALVED * solved.bound:
+            return None
+        return table, groups[int(mixed[table].argmax())]
 
     def _tight(self, cycles: Sequence[OptionCycle], shares: Vector) -> Iterator[OptionCycle]:
         """Yield the cycles that are about as heavy as any at some shares."""

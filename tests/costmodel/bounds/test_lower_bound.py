@@ -1,6 +1,7 @@
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count, product
+from math import inf
 
 import numpy as np
 import pytest
@@ -188,6 +189,28 @@ def test_it_is_close_where_balance_is_perfect() -> None:
     )
     step = Objective(workload, ranks).step_time(plan)
     assert 0.98 * step < step_time_bound(workload, ranks) <= step
+
+
+def test_no_table_is_half_in_one_group_and_half_in_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = ShardingType.TABLE_WISE, ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE
+    tables = tuple(
+        replace(_table(i, 100_000, *each), sharding_types=kinds, compute_kernels=())
+        for i, each in enumerate([(256, 1.0), (128, 30.0), (64, 8.0)])
+    )
+    workload, ranks = Workload(tables=tables, local_batch_size=8192), topology(4, 2)
+    ways = [
+        [
+            make_sharding(table, ranks, option, (rank,) if option.num_ranks else ())
+            for option in table_options(workload, ranks, table)
+            for rank in range(0, 4, 2 if option.sharding_type.within_node else 1)
+        ]
+        for table in tables
+    ]
+    step_time = Objective(workload, ranks).step_time
+    best = min(step_time(make_plan(ranks, choice)) for choice in product(*ways))
+    bound = step_time_bound(workload, ranks)
+    monkeypatch.setattr("costmodel.bounds.relaxation.HALVED", inf)
+    assert 1.005 * step_time_bound(workload, ranks) < bound <= best * SLACK
 
 
 def test_one_large_table_counts_where_it_cannot_be_split() -> None:
