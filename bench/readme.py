@@ -21,7 +21,9 @@ from bench import (
     cpu_study,
     logs,
     scale,
+    peers,
     search_population,
+    small_optima,
     sweep_backends,
     torchrec_tables,
 )
@@ -260,6 +262,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "clients": lambda: clients_table.section(result("clients")),
     "cpu_study": cpu_study.table,
     "sweep_backends": lambda: sweep_backends.table(result("sweep_backends")),
+    "peers": lambda: peers.table(result("peers")),
+    "small_optima": lambda: small_optima.table(result("small_optima")),
     "accuracy_steps": lambda: accuracy.table(result("accuracy")["table_ii"]),
 }
 
