@@ -50,7 +50,7 @@ from math import inf
 
 from costmodel.base.units import Seconds
 from costmodel.bounds.option_features import OptionFeatures
-from costmodel.bounds.relaxation import Limits, Relaxation, Solved
+from costmodel.bounds.relaxation import PartLimits, Relaxation, Solved
 from costmodel.bounds.step_program import unlimited
 from costmodel.domain.hardware import Topology
 from costmodel.domain.workload import Workload
@@ -116,17 +116,17 @@ class _Part:
 
     bound: Seconds
     number: int
-    limits: Limits = field(compare=False)
+    limits: PartLimits = field(compare=False)
     solved: Solved = field(compare=False)
-    halves: tuple[Limits, ...] = field(compare=False)
-    """Limits of the parts to divide it into next, none: it is not divided. By the group with most
+    halves: tuple[PartLimits, ...] = field(compare=False)
+    """Limits of the parts to divide it into next; none: it is not divided. By the group with most
     of the mixture, among groups that may be there or not; one with nothing of it will do: some
     costs of others are sure only in plans that lack it. Without such groups, by a table's."""
 
 
 def _branched(whole: Relaxation, time_left: Callable[[], Seconds]) -> Iterator[Seconds]:
     """Yield the smallest bound of parts that make up all plans, after each division."""
-    parts = [_part(whole, 0, Limits(), Solved(), time_left)]
+    parts = [_part(whole, 0, PartLimits(), Solved(), time_left)]
     count = 1
     yield parts[0].bound
     while parts[0].halves and count < MOST_PARTS and time_left() > 0:
@@ -141,7 +141,7 @@ def _branched(whole: Relaxation, time_left: Callable[[], Seconds]) -> Iterator[S
 def _part(
     whole: Relaxation,
     number: int,
-    limits: Limits,
+    limits: PartLimits,
     parent: Solved,
     time_left: Callable[[], Seconds],
 ) -> _Part:
@@ -153,7 +153,7 @@ def _part(
     shares = relaxation.shares(solved)
     known = {group for group, _ in relaxation.options.signature()} & shares.keys()
     undecided = known - limits.present
-    halves: tuple[Limits, ...] = ()
+    halves: tuple[PartLimits, ...] = ()
     if undecided:
         halves = limits.by_group(max(undecided, key=lambda group: (shares[group], group)))
     elif halved := relaxation.halved(solved):

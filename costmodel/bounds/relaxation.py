@@ -41,7 +41,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PartLimits:
     """Which plans a part is of."""
 
     present: frozenset[GroupKey] = frozenset()
@@ -53,12 +53,12 @@ class Limits:
     outside: frozenset[tuple[int, GroupKey]] = frozenset()
     """Tables that are not in a group."""
 
-    def by_group(self, group: GroupKey) -> "tuple[Limits, Limits]":
+    def by_group(self, group: GroupKey) -> "tuple[PartLimits, PartLimits]":
         """Return the limits of those that have a group, and of those that lack it."""
         with_it, without = self.present | {group}, self.absent | {group}
         return replace(self, present=with_it), replace(self, absent=without)
 
-    def by_table(self, table: int, group: GroupKey) -> "tuple[Limits, Limits]":
+    def by_table(self, table: int, group: GroupKey) -> "tuple[PartLimits, PartLimits]":
         """Return the limits of those that have a table in a group, and of the others."""
         pair = frozenset([(table, group)])
         return replace(self, inside=self.inside | pair), replace(self, outside=self.outside | pair)
@@ -126,7 +126,7 @@ class Relaxation:
         index = FeatureIndex(some.signature(), fullest=True)
         return cls(templates, some, index, max(1.0, sum(rooms)), len(options.table))
 
-    def restricted(self, limits: Limits) -> "Relaxation | None":
+    def restricted(self, limits: PartLimits) -> "Relaxation | None":
         """Return the problem of plans within some limits; None: there are none.
 
         No table need be in the groups that are there: only their costs count.

@@ -70,7 +70,7 @@ class HugeCtrAuto:
             plan=plan, step_time=step_time, status=SearchStatus.CONVERGED, evaluated=1
         )
 
-    def places(self, problem: ShardingProblem) -> "Places":
+    def places(self, problem: ShardingProblem) -> "SplitPlaces":
         """Return what NVIDIA's planner knows of a problem."""
         topology, tables = problem.topology, problem.workload.tables
         hardware, on_several = topology.hardware, topology.num_nodes > 1
@@ -85,7 +85,7 @@ class HugeCtrAuto:
         ]
         apart = sum(size for size, alone in zip(sizes, replicated, strict=True) if alone)
         of_nodes = self.by_nodes and on_several
-        return Places(
+        return SplitPlaces(
             of_nodes=of_nodes,
             num_places=topology.num_nodes if of_nodes else topology.world_size,
             room=(min(problem.rooms) - apart) * (topology.local_world_size if of_nodes else 1),
@@ -108,19 +108,19 @@ class HugeCtrHierAuto(HugeCtrAuto):
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class SplitPlaces:
     """GPUs or nodes, what a table costs them and takes of them."""
 
     of_nodes: bool
     num_places: int
     room: Bytes
-    """Of a place."""
+    """Bytes that a place has for tables."""
     lookups: Sequence[float]
     """Elements looked up per sample, by table."""
     sent: Sequence[float]
     """What a shard sends, in elements looked up, by table."""
     sizes: Sequence[Bytes]
-    """Of a whole table, with the optimizer's state."""
+    """Bytes of whole tables, with the optimizer's state."""
     replicated: Sequence[bool]
 
     def shard_cost(self, table: int, count: int) -> float:
@@ -146,7 +146,7 @@ class Places:
         return sorted(split, key=lambda table: -self.lookups[table] / counts[table])
 
 
-def num_splits(places: Places, budget: Budget) -> list[int]:
+def num_splits(places: SplitPlaces, budget: Budget) -> list[int]:
     """Return over how many GPUs (or nodes) each table has its rows; 0: it is replicated."""
     counts = [0 if alone else 1 for alone in places.replicated]
     best = [0 if alone else places.num_places for alone in places.replicated]
@@ -171,7 +171,7 @@ def _held(workload: Workload, table: EmbeddingTable) -> Bytes:
     return table.weight_bytes + table.num_embeddings * state
 
 
-def _plan(problem: ShardingProblem, places: Places, counts: Sequence[int]) -> ShardingPlan:
+def _plan(problem: ShardingProblem, places: SplitPlaces, counts: Sequence[int]) -> ShardingPlan:
     """Return the plan with tables split as nearly so as TorchRec can, costliest shards first."""
     costs = [places.shard_cost(number, count) for number, count in enumerate(counts)]
     tables = problem.workload.tables
@@ -185,7 +185,7 @@ def _plan(problem: ShardingProblem, places: Places, counts: Sequence[int]) -> Sh
     return place_or_pack(problem, order, choices, least_loaded)
 
 
-def _farness(places: Places, count: int, option: TableOption) -> tuple[bool, bool, float, int]:
+def _farness(places: SplitPlaces, count: int, option: TableOption) -> tuple[bool, bool, float, int]:
     """Return how unlike rows over so many places an option is, as a key to sort by.
 
     Host memory comes last, then types that are not NVIDIA's; of equally many shards too few and
