@@ -30,7 +30,7 @@ from planner.cli.values import (
     refuse_overwriting,
 )
 from planner.environment.interrupts import interruptible
-from planner.environment.settings import parse_count, parse_multiple, resolve
+from planner.environment.settings import DEFAULT, parse_count, parse_multiple, resolve
 from planner.show.output import Output, ProgressLine
 
 if TYPE_CHECKING:
@@ -187,6 +187,8 @@ def _swept(
     if flags["jobs"] is not None and flags["backend"] != "loky":
         raise click.UsageError("--jobs is of --backend loky: a cluster plans on all its cores")
     hardware = flags["hardware"] or (settings.hardware,)
+    if not flags["hardware"] and settings.origins["hardware"] == DEFAULT:
+        output.remark(f"{settings.hardware} is assumed; set --hardware")
     start = time.monotonic()
 
     def done(number: int, total: int, point: "SweepPoint") -> None:

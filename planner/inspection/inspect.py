@@ -63,6 +63,8 @@ class Inspection:
     """Samples of a batch that is planned: asked for, or of one GPU."""
     spoilt_lines: int = 0
     """Lines left out, as they have another number of fields."""
+    caveats: tuple[str, ...] = ()
+    """What was found in columns that their kinds do not show."""
     interrupted: bool = False
     """Whether only the first samples were counted."""
 
@@ -196,6 +198,7 @@ class _Result:
             planned_samples=self.asked.batch_samples
             or (workload.local_batch_size if workload else LEAST_BATCH),
             spoilt_lines=self.recorded.spoilt_lines,
+            caveats=tuple(self.recorded.caveats),
             interrupted=counter.interrupted,
         )
 

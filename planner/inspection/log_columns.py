@@ -26,6 +26,9 @@ _PROSE = 64
 _OFTEN, _SHORT = 0.2, 64
 """Share of the texts that have a separator, and bytes of a part, so that they are lists of ids."""
 
+_NEARLY_ALL = 0.9
+"""Share of a column's texts that are whole numbers, so that the others are worth a remark."""
+
 
 @dataclass(frozen=True, slots=True)
 class Form:
@@ -114,6 +117,19 @@ def told_form(form: Form, column: Arrow, separator: str | None) -> Form:
         if numeric or (each not in _ONLY_NUMBERS and len(set(parts)) < len(set(texts))):
             return Form("text", listed=True, separator=each, numeric=numeric)
     return form
+
+
+def stray_text(column: Arrow) -> bytes | None:
+    """Return a text among whole numbers, which nearly all texts of a column are; None: not so."""
+    import pyarrow.compute as pc
+
+    texts = _binary(_plain(column)).drop_null()
+    whole = pc.match_substring_regex(texts, r"^-?\d+$")
+    share = pc.mean(whole).as_py()
+    if share is None or not _NEARLY_ALL <= share < 1:
+        return None
+    found: bytes = texts.filter(pc.invert(whole))[0].as_py()
+    return found
 
 
 def _first_texts(column: Arrow) -> list[bytes]:

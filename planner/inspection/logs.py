@@ -24,8 +24,9 @@ from planner.inspection.arrow_files import (
 from planner.inspection.asked import Asked
 from planner.inspection.block_ids import IdBlock, RecordedColumn, head_samples
 from planner.inspection.delimited import LATIN, MOST_COLUMNS, Layout, layout_of, looser
-from planner.inspection.log_columns import Form, form_of, raw_ids, told_form
+from planner.inspection.log_columns import Form, form_of, raw_ids, stray_text, told_form
 from planner.inspection.sources import HEAD_BYTES, LogSource, unpacked_head
+from planner.show.format import printable
 
 READ_ROWS = 2**16
 """Rows that are read at once, and that tell what columns are."""
@@ -34,6 +35,8 @@ _READ_VALUES = 2**23
 _VALUE_BYTES = 4
 """Bytes of a value in a text, where its lines are long."""
 _READ_AHEAD = 4
+_SHOWN = 20
+"""Characters of a value that are shown."""
 _SPOILT = 0.1
 """Share of a text's lines that may have other numbers of fields than the rest."""
 
@@ -54,6 +57,8 @@ class Log:
     """By column that is read, in order; after the first samples were."""
     spoilt_lines: int = 0
     """Lines of a text that have another number of fields."""
+    caveats: list[str] = field(default_factory=list)
+    """What was found in columns that their kinds do not show."""
     num_rows: int | None = None
     """Rows in all; of texts an estimate."""
     _layout: Layout | None = None
@@ -257,8 +262,13 @@ class Log:
                     told = told_form(form, column, given)
                     if told.of not in {"none", "time"}:
                         raw_ids(told, column)
+                    stray = stray_text(column) if told.of == "text" and not told.listed else None
+                    if stray is not None:
+                        shown = printable(stray[:_SHOWN].decode("utf-8", "replace"))
+                        self.caveats.append(f"`{name}` has `{shown}` among numbers: taken as texts")
                 except _UNREADABLE as error:
                     told = Form("none", why=_short(error))
+                    self.caveats.append(_left_out(name, told.why))
                 self._take(name, told)
 
     def _first_table(self) -> Any:  # noqa: ANN401 - pyarrow has no types
@@ -287,6 +297,9 @@ class Log:
                 bad[name] = _short(error)
         self.forms = {name: form for name, form in forms.items() if name not in bad}
         self._refused |= bad
+        self.caveats += [
+            f"`{name}` cannot be read, and is left out: {why}" for name, why in bad.items()
+        ]
         return bool(bad and self.forms)
 
     def _loosen(self, message: str) -> None:
@@ -349,6 +362,10 @@ class Log:
 
 _UNREADABLE = (ValueError, OSError, NotImplementedError, TypeError, KeyError)
 """Errors of pyarrow at what it cannot read; ``ArrowException`` is the base of none of its own."""
+
+
+def _left_out(name: str, why: str) -> str:
+    return f"`{name}` cannot be read, and is left out: {why}"
 
 
 def _short(error: BaseException) -> str:

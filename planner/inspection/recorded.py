@@ -56,6 +56,10 @@ class Recorded(Protocol):
     def spoilt_lines(self) -> int:
         """Lines left out, as they are not like the others."""
 
+    @property
+    def caveats(self) -> Sequence[str]:
+        """What was found in columns that their kinds do not show."""
+
     def blocks(self, samples: int) -> Iterator[IdBlock]:
         """Yield blocks of so many samples, the last one of fewer."""
 
@@ -70,6 +74,7 @@ class Arrays:
     columns: Mapping[str, RecordedColumn] = field(init=False)
     row_values: float = 1.0
     spoilt_lines: int = 0
+    caveats: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self.columns = {

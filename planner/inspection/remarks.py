@@ -24,6 +24,7 @@ def remarks(inspection: Inspection) -> Iterator[str]:
         yield f"interrupted: these are the first {count(inspection.num_samples, 'sample')}"
     if inspection.spoilt_lines:
         yield f"{count(inspection.spoilt_lines, 'line')} with other numbers of fields, left out"
+    yield from inspection.caveats
     yield from _of_sample(inspection)
     for table in inspection.tables:
         yield from _of_rows(table)

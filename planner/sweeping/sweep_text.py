@@ -75,10 +75,10 @@ def _places(points: Sequence[SweepPoint], sweep: Sweep) -> Iterable[str]:
 
 
 def _notes(sweep: Sweep, width: int) -> Iterator[Text]:
-    what = "cost per sample" if sweep.is_priced else "GPU-hours per sample"
+    less = "a lower cost per sample" if sweep.is_priced else "fewer GPU-hours per sample"
     if sweep.feasible:
         text = (
-            f"{MARK} No other point has more samples/s, a lower {what} or a shorter step without "
+            f"{MARK} No other point has more samples/s, {less} or a shorter step without "
             "being worse in another of these, by more than 1%."
         )
         yield from wrapped(text, width, indent=0)

@@ -207,8 +207,11 @@ def _too_small(error: InfeasibleError, every: Sequence[_Contender]) -> Infeasibl
     """Return the error that no plan fits a group, with how many ranks the tables need at least."""
     problem = max((each.problem for each in every), key=lambda each: each.topology.world_size)
     needed = ceil(least_ranks(problem.workload, problem.topology))
-    more = max(needed, problem.topology.world_size + 1)
-    return replace(error, hint=f"groups of {more} ranks or more (`--replica-group`), or `{AUTO}`")
+    job = problem.topology.num_ranks
+    more = range(max(needed, problem.topology.world_size + 1), job + 1)
+    least = next((size for size in more if job % size == 0), None)
+    larger = f"groups of {least} ranks or more (`--replica-group`), or `{AUTO}`"
+    return replace(error, hint="more GPUs (`--gpus`)" if least is None else larger)
 
 
 def _nothing_left(workload: Workload) -> InputError:

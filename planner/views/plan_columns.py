@@ -17,14 +17,13 @@ from planner.show.columns import (
     FULL,
     MEMORY,
     NUMBER,
-    TIME,
     WARNING,
     Column,
     Quantity,
     json_column,
     times,
 )
-from planner.show.format import bar, change, memories, memory, percent
+from planner.show.format import bar, change, duration, memories, memory, percent
 from planner.verbs.alternatives import Alternatives, best_change
 from planner.verbs.explanation import PathRow
 
@@ -84,7 +83,7 @@ def group_columns() -> list[Column[WeighedGroup]]:
         Column("Ranks of a group", lambda each: each.place, page="Ranks"),
         json_column("use_inter_host_allreduce", lambda each: each.topology.replicas is not None
                     and each.topology.replicas.use_inter_host_allreduce),
-        Column("Step", lambda each: each.modelled and each.modelled.seconds, TIME,
+        Column("Step", lambda each: each.modelled and each.modelled.seconds, Quantity(duration),
                key="modelled_step_time_s"),
         Column("", lambda each: each.outcome, page="Outcome", key="outcome"),
     ]  # fmt: skip

@@ -114,7 +114,9 @@ def _other_collectives(run: ImportedRun, text: str, profile: str, source: str) -
 
     def time(stage: Stage, num_bytes: Bytes, members: int) -> Seconds:
         group = RankGroup(num_ranks=members, ranks_per_node=members)
-        return float(collective_time(CollectiveOp(stage.value), num_bytes, group, hardware))
+        # the input distribution is all-to-alls of lengths and ids
+        op = CollectiveOp.ALL_TO_ALL if stage is Stage.INPUT_DIST else CollectiveOp(stage.value)
+        return float(collective_time(op, num_bytes, group, hardware))
 
     return _changed_run(
         run, text, with_collectives(run.graph, time), f"all ranks in one node of {hardware.name}"

@@ -23,6 +23,7 @@ from planner.inspection.asked import Asked
 from planner.inspection.inspect import Inspection, inspect
 from planner.inspection.inspection_text import inspection_data
 from planner.inspection.kinds import Kind
+from planner.inspection.remarks import remarks
 
 
 def kinds(inspection: Inspection) -> dict[str, str]:
@@ -273,3 +274,10 @@ def test_rows_are_read_few_at_a_time_where_lists_are_long(tmp_path: Path) -> Non
     assert found.batch_samples == 8
     assert found.tables[0].pooling_factor == 2**20
     assert ds.dataset(tmp_path / "x.parquet").count_rows() == found.num_samples
+
+
+def test_a_text_among_numbers_is_told(tmp_path: Path) -> None:
+    lines = ["user,item", *(f"{n % 97},{n % 13}" for n in range(500)), "oops,3"]
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+    found = inspect(tmp_path / "log.csv")
+    assert "`user` has `oops` among numbers: taken as texts" in list(remarks(found))

@@ -114,11 +114,23 @@ def test_to_be_safe_the_slow_end_has_to_be_fast_enough() -> None:
     )
 
 
-def test_a_machine_of_which_nothing_was_measured_says_so_where_it_is_the_cheapest() -> None:
-    unknown = replace(point("a", 8, 4.0, price=1.0), measured="nothing")
-    assert cheapest_text(of(unknown), 1e6).endswith(" Nothing of this machine was measured.")
-    known = replace(unknown, measured="products, host")
-    assert "measured" not in cheapest_text(of(known), 1e6)
+def text_of(sweep: Sweep) -> str:
+    return " ".join(line.plain for line in sweep_text(sweep, 500))
+
+
+def test_what_was_not_measured_is_said_beside_the_choice() -> None:
+    unknown = replace(point("a", 8, 4.0, price=1.0), unmeasured_share=0.97)
+    assert cheapest_text(of(unknown), 2e6).endswith(" 97% of it rests on no measurement.")
+    known = replace(unknown, unmeasured_share=0.4)
+    assert "measurement" not in cheapest_text(of(known), 2e6)
+    assert "at least 97% of the step on a rests on no" in text_of(of(unknown))
+    assert "rests on" not in text_of(of(known))
+
+
+def test_where_half_the_gpus_may_do_it_is_said() -> None:
+    wide = replace(point("a", 8, 4.0, price=1.0), interval=(3e-3, 5e-3))
+    assert cheapest_text(of(wide), 0.5e6).endswith(" Fewer may do: try `--gpus 4`.")
+    assert "Fewer" not in cheapest_text(of(wide), 1.5e6)
 
 
 def test_a_batch_of_all_gpus_is_divided() -> None:

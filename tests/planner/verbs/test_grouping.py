@@ -90,7 +90,7 @@ def test_groups_too_small_for_the_tables_say_how_many_ranks_do() -> None:
     with pytest.raises(InfeasibleError) as caught:
         planner.plan(heavy, gpus=32, hardware=small, replica_group=2, time_limit=0.2)
     # 12 tables of 24 GiB and their state, on 36 GiB each less what all ranks need
-    assert caught.value.hint == "groups of 9 ranks or more (`--replica-group`), or `auto`"
+    assert caught.value.hint == "groups of 16 ranks or more (`--replica-group`), or `auto`"
 
 
 def test_a_table_that_groups_cannot_average_is_refused() -> None:
