@@ -38,7 +38,7 @@ from planner.files.profiles import load_profile
 from planner.files.workload_reading import load_workload
 from planner.search.baseline import DEFAULT_BASELINE
 from planner.search.plugins import TORCHREC, load_sharder
-from sharders.problem.sharding_problem import Budget, SearchResult, ShardingProblem
+from sharders.problem.sharding_problem import Budget, SearchResult, Sharder, ShardingProblem
 
 WORKLOADS = Path(__file__).parent / "workloads"
 RESULTS = Path(__file__).parent / "results" / "torchrec_port.json"
@@ -166,12 +166,12 @@ class Run:
         return {"cpu_s": round(self.cpu, 3), **made}
 
 
-def run(sharder: str, problem: ShardingProblem, stop: Stop) -> Run:
+def run(sharder: Sharder, problem: ShardingProblem, stop: Stop) -> Run:
     """Run a planner on its own, and take its CPU time."""
-    made, result = load_sharder(sharder), None
+    result = None
     start = time.process_time()
     with suppress(InfeasibleError):
-        result = made.shard(problem, Budget(should_stop=stop), Random(0))  # noqa: S311 - unused
+        result = sharder.shard(problem, Budget(should_stop=stop), Random(0))  # noqa: S311 - unused
     return Run(cpu=time.process_time() - start, result=result)
 
 
@@ -180,10 +180,11 @@ def compared(name: str) -> dict[str, Any]:
     problem = CASES[name]()
     _ = problem.options, problem.rooms  # not theirs to compute
     limit = Stop(end=time.process_time() + THEIR_LIMIT)
-    theirs = run(TORCHREC, problem, limit)
-    ours = run(DEFAULT_BASELINE, problem, Stop())
+    port = load_sharder(DEFAULT_BASELINE)
+    theirs = run(load_sharder(TORCHREC), problem, limit)
+    ours = run(port, problem, Stop())
     cut = limit.stopped_at is not None
-    beside = run(DEFAULT_BASELINE, problem, Stop(most=limit.stopped_at or inf)) if cut else ours
+    beside = run(port, problem, Stop(most=limit.stopped_at or inf)) if cut else ours
     return {
         "tables": len(problem.workload.tables),
         "gpus": problem.topology.world_size,

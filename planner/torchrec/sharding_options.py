@@ -252,14 +252,14 @@ def check_shards(options: Sequence[ShardingOption], topology: TorchRecTopology) 
 
 
 def planned_shards(option: ShardingOption) -> tuple[PlannedShard, ...]:
-    """Return the shards of an option whose ranks are chosen."""
+    """Return the shards of an option; where no ranks are chosen yet, on one after the other."""
     return tuple(
         PlannedShard(
-            rank=shard.rank,
+            rank=place if shard.rank is None else shard.rank,
             row_offset=shard.offset[0],
             num_rows=shard.size[0],
             column_offset=shard.offset[1],
             num_columns=shard.size[1],
         )
-        for shard in option.shards
+        for place, shard in enumerate(option.shards)
     )

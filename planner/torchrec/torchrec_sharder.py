@@ -16,27 +16,35 @@ from torch import nn
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import EmbeddingShardingPlanner
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.proposers import (
     GreedyProposer,
     GridSearchProposer,
     UniformProposer,
 )
+from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import (
     ParameterConstraints,
+    PerfModel,
     PlannerError,
     Proposer,
+    ShardEstimator,
     ShardingOption,
 )
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.types import DataType as TorchRecType
 
+from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import EmbeddingTable, Pooling
 from planner.torchrec.model_reading import DATA_TYPES, OPTIMIZER_CLASSES
+from planner.torchrec.modules import full_name
+from planner.torchrec.option_reading import ReadOptions
 from planner.torchrec.plan_conversion import TableLocation, from_torchrec
 from planner.torchrec.topology import make_topology
+from sharders.problem.options import make_plan
 from sharders.problem.sharding_problem import Budget, SearchResult, ShardingProblem
 from sharders.torchrec.attempts import Counter, Memory, first_that_fits
 from sharders.torchrec.search_space import allowed, collection, min_partition
@@ -59,11 +67,16 @@ class TorchRecPlanner:
     afterwards. Ignores the objective and the seed.
     """
 
+    our_times: bool = False
+    """Whether its shards' times are those of our cost model (``ShardTimer``)."""
+    our_step: bool = False
+    """Whether it rates its proposals by the simulated step."""
+
     def shard(self, problem: ShardingProblem, budget: Budget, rng: Random) -> SearchResult:
         """Return TorchRec's plan, found when it proposes nothing more or the budget is spent."""
         del rng
         with _quiet():
-            return first_that_fits(problem, budget, partial(_planned, problem))
+            return first_that_fits(problem, budget, partial(_planned, self, problem))
 
 
 class _Budgeted(Proposer):  # type: ignore[misc]  # torchrec has no types here
@@ -84,10 +97,55 @@ class _Budgeted(Proposer):  # type: ignore[misc]  # torchrec has no types here
         return proposal if proposal and self._counter.may_propose() else None
 
 
-def _planned(problem: ShardingProblem, memory: Memory, counter: Counter) -> ShardingPlan | str:
+class _OurTimes(ShardEstimator):  # type: ignore[misc]  # torchrec has no types here
+    """Estimates by our cost model, with all that the problem's tables say of their ids."""
+
+    def __init__(self, read: ReadOptions, topology: Topology) -> None:
+        self._read, self._topology = read, topology
+
+    def estimate(self, sharding_options: list[ShardingOption], *_: Any, **__: Any) -> None:  # noqa: ANN401 - sharders, by names that versions have
+        found = self._read.perfs(sharding_options, self._topology)
+        for option, perfs in zip(sharding_options, found, strict=True):
+            for shard, perf in zip(option.shards, perfs, strict=True):
+                shard.perf = perf
+
+
+class _OurStep(PerfModel):  # type: ignore[misc]  # torchrec has no types here
+    """Rates proposals by the problem's objective."""
+
+    def __init__(self, read: ReadOptions, problem: ShardingProblem) -> None:
+        self._read, self._problem = read, problem
+
+    def rate(self, plan: list[ShardingOption]) -> float:
+        found = make_plan(self._problem.topology, list(map(self._read.sharding, plan)))
+        return self._problem.objective.step_time(found)
+
+
+def _planned(
+    settings: TorchRecPlanner, problem: ShardingProblem, memory: Memory, counter: Counter
+) -> ShardingPlan | str:
     """Return the plan of TorchRec's planner, or the message of its refusal."""
     topology = problem.topology
     module, locations = _module(problem)
+    read = ReadOptions(
+        workload=problem.workload,
+        names={full_name(each.module, each.table): name for name, each in locations.items()},
+    )
+    told = {
+        "topology": make_topology(
+            world_size=topology.world_size,
+            local_world_size=topology.local_world_size,
+            compute_device="cuda",
+            hbm_cap=memory.hbm,
+            ddr_cap=memory.host,
+        ),
+        "constraints": {
+            locations[table.name].table: _constraints(problem, table)
+            for table in problem.workload.tables
+        },
+    }
+    batch_size = problem.workload.local_batch_size
+    times = [_OurTimes(read, topology), EmbeddingStorageEstimator(**told)]
     proposers = (
         GridSearchProposer(),
         GreedyProposer(),
@@ -95,18 +153,12 @@ def _planned(problem: ShardingProblem, memory: Memory, counter: Counter) -> Shar
         UniformProposer(),
     )
     planner = EmbeddingShardingPlanner(
-        topology=make_topology(
-            world_size=topology.world_size,
-            local_world_size=topology.local_world_size,
-            compute_device="cuda",
-            hbm_cap=memory.hbm,
-            ddr_cap=memory.host,
+        **told,
+        batch_size=batch_size,
+        enumerator=EmbeddingEnumerator(
+            **told, batch_size=batch_size, estimator=times if settings.our_times else None
         ),
-        batch_size=problem.workload.local_batch_size,
-        constraints={
-            locations[table.name].table: _constraints(problem, table)
-            for table in problem.workload.tables
-        },
+        performance_model=_OurStep(read, problem) if settings.our_step else None,
         proposer=[_Budgeted(each, counter) for each in proposers],
         # the capacity has the reserve taken off already
         storage_reservation=FixedPercentageStorageReservation(0.0),

@@ -16,23 +16,16 @@ import numpy as np
 from costmodel.base.arrays import Array, Mask, Places
 from costmodel.base.units import Bytes, Seconds
 from costmodel.domain.blocks import num_row_blocks
-from costmodel.domain.hardware import CollectiveOp, Topology
+from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan, ShardingType
 from costmodel.domain.workload import Workload
-from costmodel.kernels.collectives import RankGroup, collective_time
-from costmodel.kernels.embedding import lookup_time
 from costmodel.kernels.lookup_shards import KERNELS
-from costmodel.kernels.traffic import BACKWARD_KERNELS
 from costmodel.memory.rank_memory import dense_part_ratio
 from costmodel.memory.storage import shard_bytes
 from costmodel.step.cuts import KINDS, TYPES, Cuts, OptionCodes, cuts_of, factors_of
 from costmodel.step.loads import ShardLoads, shard_loads
-from costmodel.step.optimizer import replica_update_time
+from costmodel.step.shard_times import ExchangeTimes, ShardTimer
 from sharders.problem.options import TableOption, option_of
-
-USUAL_BUCKET_BYTES = 25e6
-"""Size of DDP's bucket, to which a replicated table's gradients are added."""
-
 
 _EVERYWHERE = frozenset(kind for kind in TYPES if kind.everywhere)
 
@@ -222,21 +215,18 @@ class OptionArrays:
     def shard_load(self) -> Array:
         """Seconds of lookup and exchange that every option's largest shard adds to its rank.
 
-        A separable stand-in for the step: lookups at the marginal cost of their traffic, exchanges
-        at the slope of the collective's curve around the size a balanced plan would have. No launch
-        or link latencies: tables of a group share them.
+        By ``costmodel.step.shard_times``; the rows of a cache that come apart do not count.
         """
-        cuts, hardware, codes = self.cuts, self.topology.hardware, self.codes
+        cuts, codes = self.cuts, self.codes
+        timer = ShardTimer(self.workload, self.topology)
         first = cuts.first[:-1]
-        weighted = cuts.shards.is_weighted[first] > 0
-        kernels = 1 + BACKWARD_KERNELS + weighted
-        seconds = lookup_time(self.loads.traffic[first], hardware, weighted=weighted)
-        lookups = np.maximum(0.0, seconds - kernels * hardware.gpu.kernel_latency)
-        per_column = np.array([self._column_times.get(kind, 0.0) for kind in TYPES])
+        lookups = timer.lookups(self.loads.traffic[first], cuts.shards.is_weighted[first])
+        exchanges = timer.exchanges
+        per_column = np.array([exchanges.get(kind, ExchangeTimes()).both for kind in TYPES])
         load = lookups[cuts.of_option]
         load += self.loads.columns[first][cuts.of_option] * per_column[codes.kind]
         replicated = np.flatnonzero(codes.kind == KINDS[ShardingType.DATA_PARALLEL])
-        load[replicated] += self._replica_times()[codes.table[replicated]]
+        load[replicated] += timer.replicas.total[codes.table[replicated]]
         return load
 
     @cached_property
@@ -249,56 +239,6 @@ class OptionArrays:
         """Load of a rank if every table had its cheapest option, and balance were perfect."""
         cheapest = np.minimum.reduceat(self.total_load, self.begins[:-1])
         return float(sum(cheapest.tolist())) / self.topology.world_size
-
-    @cached_property
-    def _column_times(self) -> dict[ShardingType, Seconds]:
-        """Seconds of the forward and backward exchange per output column of a shard."""
-        world, local = self.topology.world_size, self.topology.local_world_size
-        everyone = RankGroup(num_ranks=world, ranks_per_node=local)
-        node = RankGroup(num_ranks=local, ranks_per_node=local)
-        across = RankGroup(num_ranks=world // local, ranks_per_node=1)
-        exchange = 2 * self._slope(CollectiveOp.ALL_TO_ALL, everyone)
-        reduce = self._slope(CollectiveOp.REDUCE_SCATTER, everyone)
-        reduce += self._slope(CollectiveOp.ALL_GATHER, everyone)
-        inside = self._slope(CollectiveOp.REDUCE_SCATTER, node)
-        inside += self._slope(CollectiveOp.ALL_GATHER, node)
-        inside += 2 * self._slope(CollectiveOp.ALL_TO_ALL, across) / local
-        return {
-            ShardingType.TABLE_WISE: exchange,
-            ShardingType.COLUMN_WISE: exchange,
-            ShardingType.TABLE_COLUMN_WISE: exchange,
-            ShardingType.ROW_WISE: reduce,
-            ShardingType.TABLE_ROW_WISE: inside,
-            ShardingType.GRID_SHARD: inside,
-        }
-
-    def _slope(self, op: CollectiveOp, group: RankGroup) -> Seconds:
-        """Return seconds per output column of one rank, at the collective's usual size."""
-        workload, topology = self.workload, self.topology
-        if group.num_ranks == 1:
-            return 0.0
-        column = workload.local_batch_size * topology.world_size * workload.output_type.num_bytes
-        columns = sum(table.embedding_dim * table.num_features for table in workload.tables)
-        usual = max(1.0, column * columns / topology.world_size)
-        time = collective_time(op, np.array([usual, 2 * usual]), group, topology.hardware)
-        return float(time[1] - time[0]) / usual * column
-
-    def _replica_times(self) -> Array:
-        """Return seconds of all-reduce and dense update of every table, if it were replicated."""
-        workload, topology = self.workload, self.topology
-        sizes = [table.weight_bytes for table in workload.tables]
-        updates = np.array([
-            replica_update_time(workload, topology.hardware, size) for size in sizes
-        ])
-        if topology.world_size == 1:
-            return updates
-        everyone = RankGroup(
-            num_ranks=topology.world_size, ranks_per_node=topology.local_world_size
-        )
-        summed = USUAL_BUCKET_BYTES + np.array([0.0, *sizes])
-        time = collective_time(CollectiveOp.ALL_REDUCE, summed, everyone, topology.hardware)
-        added: Array = updates + (time[1:] - time[0])
-        return added
 
 
 def _numbers(option: TableOption) -> tuple[float, ...]:
