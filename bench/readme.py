@@ -256,6 +256,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "search_population": population,
     "torchrec_speed": torchrec_speed,
     "torchrec_port": torchrec_port,
+    "torchrec_times": lambda: torchrec_tables.times(result("torchrec_times")),
     "torchrec_cases": lambda: torchrec_tables.cases(result("torchrec_cases")),
     "torchrec_tests": lambda: torchrec_tables.tests(result("torchrec_tests")),
     "logs": lambda: logs.table(result("logs")),

@@ -1,7 +1,17 @@
-"""Tables of TorchRec's cases and of its own tests, for the pages and the screen."""
+"""Tables of TorchRec's cases, tests and planner, for the pages and the screen."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
+
+from costmodel.base.units import MS, Seconds
+
+_PLANNERS = {
+    "our search": "our search",
+    "our times and step": "TorchRec's planner, our times and step",
+    "our times": "TorchRec's planner, our times",
+    "theirs": "TorchRec's planner",
+}
 
 
 def cases(results: dict[str, Any]) -> str:
@@ -25,3 +35,21 @@ def tests(results: dict[str, Any]) -> str:
     )
     rows = [f"| `{name.rpartition('/')[2]}` | {why} |" for name, why in other.items()]
     return "\n".join([counts, "", "| test | why |", "|---|---|", *rows])
+
+
+def times(results: Mapping[str, Any]) -> str:
+    """Return the planners' steps, how much longer than our search's, and CPU time, as a table."""
+    lines = [f"| workload | GPUs | {' | '.join(_PLANNERS.values())} |", "|---" * 6 + "|"]
+    for workload, row in results.items():
+        best = row["planners"]["our search"]["step_s"]
+        cells = [_planned(row["planners"][name], best) for name in _PLANNERS]
+        lines.append(f"| {workload} | {row['gpus']} x {row['hardware']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _planned(planner: Mapping[str, Any], best: Seconds) -> str:
+    if "step_s" not in planner:
+        return f"no plan, {planner['cpu_s']:.1f} s"
+    step = planner["step_s"]
+    lost = "" if step == best else f" ({step / best - 1:+.0%})"
+    return f"{step / MS:.2f} ms{lost}, {planner['cpu_s']:.1f} s"

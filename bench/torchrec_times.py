@@ -14,10 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench import torchrec_tables
 from bench.kept import SEED, parser_of, row_by_row
 from bench.plan_quality import attempt_on, isolated
 from bench.torchrec_port import CASES, Stop, run
-from costmodel.base.units import MS, Seconds
+from costmodel.base.units import Seconds
 from planner.search.plugins import AUTO, load_sharder
 from planner.search.search import sharders_for
 from planner.torchrec.torchrec_sharder import TorchRecPlanner
@@ -55,28 +56,9 @@ def measured(name: str) -> dict[str, Any]:
     }
 
 
-def table(results: Mapping[str, Any]) -> str:
-    """Return the steps, how much longer than our search's, and the CPU seconds, as a table."""
-    names = ("our search", *reversed(PLANNERS))
-    lines = [f"| workload | GPUs | {' | '.join(names)} |", "|---" * (2 + len(names)) + "|"]
-    for workload, row in results.items():
-        best = row["planners"]["our search"]["step_s"]
-        cells = [_cell(row["planners"][name], best) for name in names]
-        lines.append(f"| {workload} | {row['gpus']} x {row['hardware']} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _cell(planner: Mapping[str, Any], best: Seconds) -> str:
-    if "step_s" not in planner:
-        return f"no plan, {planner['cpu_s']:.1f} s"
-    step = planner["step_s"]
-    lost = "" if step == best else f" ({step / best - 1:+.0%})"
-    return f"{step / MS:.2f} ms{lost}, {planner['cpu_s']:.1f} s"
-
-
 def show(name: str, row: Mapping[str, Any]) -> None:
     """Print one workload's line."""
-    print(table({name: row}).splitlines()[-1], flush=True)
+    print(torchrec_tables.times({name: row}).splitlines()[-1], flush=True)
 
 
 def main() -> None:
