@@ -238,8 +238,9 @@ class IterationTimeProvider(DefaultPlannerProvider):  # type: ignore[misc]  # to
     def _aware_of_sku(self, sku: str, request: ShardingPlanRequest) -> StorageReservation | None:
         """Return the reservation of the policy ``sku_aware``; None: our memory model is it.
 
-        A share of memory is of the home SKU's. Where the model's base is given, the tenth that this
-        planner keeps stands for the runtime's.
+        A share of memory is of the home SKU's, and stands for its runtime, too. The runtime takes
+        the tenth that this planner keeps: of the memory that the SKU has beyond the home's, and
+        where the model's base is given instead of a share, of all.
         """
         config = request.planner_config
         share = config.storage_reservation_percentage
@@ -248,11 +249,11 @@ class IterationTimeProvider(DefaultPlannerProvider):  # type: ignore[misc]  # to
             return None
         profile, _ = self._profile(sku, request)
         rank_bytes = float(_completed(sku, request, profile).hbm_gb) * GIB
-        kept = 0.0 if config.model_base_bytes is None else RESERVE_SHARE * rank_bytes
-        multiplier = config.parameter_multiplier
+        home_bytes, multiplier = self._home_bytes(sku, request), config.parameter_multiplier
+        covered = home_bytes if config.model_base_bytes is None else 0.0
         return SKUAwareStorageReservation(
-            margin_bytes=int((_SHARE if share is None else share) * self._home_bytes(sku, request)),
-            runtime_overhead_bytes=int(kept),
+            margin_bytes=int((_SHARE if share is None else share) * home_bytes),
+            runtime_overhead_bytes=int(RESERVE_SHARE * max(0.0, rank_bytes - covered)),
             parameter_multiplier=_DENSE_COPIES if multiplier is None else multiplier,
             model_base_bytes=config.model_base_bytes,
             dense_tensor_estimate=config.dense_tensor_estimate,

@@ -33,6 +33,7 @@ from torchrec_cases import SHARDERS, bags, table
 
 from costmodel.base.units import GIB, MS
 from costmodel.memory.rank_memory import memory_per_rank
+from planner.files.profiles import load_profile
 from planner.torchrec.planner import IterationTimePlanner
 from planner.torchrec.predicted_options import predicted_options
 from planner.torchrec.provider import IterationTimeProvider
@@ -284,6 +285,23 @@ def test_fields_of_another_policy_are_named(caplog: pytest.LogCaptureFixture) ->
     dry_run(request({"model_base_bytes": 7, "home_sku": "A100"}))
     assert "PlannerConfig.home_sku: only the policy sku_aware has it" in caplog.text
     assert "PlannerConfig.model_base_bytes: only" in caplog.text
+
+
+def test_the_runtime_has_a_tenth_of_what_no_share_of_the_home_sku_covers() -> None:
+    # of 80 GiB where the base is given; where a share is, of what 80 GiB are more than the home's
+    homes = {"SMALL": "v100-nvlink", "LARGE": "b200-sxm"}
+    small = load_profile("v100-nvlink").gpu.memory_bytes
+    for more, overhead in (
+        ({"model_base_bytes": 7}, 8 * GIB),
+        ({"home_sku": "SMALL"}, 8 * GIB - 0.1 * small),
+        ({"home_sku": "LARGE"}, 0.0),
+        ({}, 0.0),
+    ):
+        asked = request({**WHOLE, **more}, hbm_gb=80.0)
+        provider = IterationTimeProvider({**PROFILES, **homes})
+        made = provider.build_storage_reservation("H100", asked)
+        assert made is not None
+        assert made._runtime_overhead_bytes == pytest.approx(overhead, rel=1e-6)
 
 
 def test_memory_that_no_request_has_is_the_profiles() -> None:
