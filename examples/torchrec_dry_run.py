@@ -1,11 +1,12 @@
 """Plan a TorchRec model offline for several machines, by TorchRec's own dry run.
 
-python examples/torchrec_dry_run.py
+python examples/torchrec_dry_run.py --sku A100=a100-sxm-80gb --sku H100=h100-sxm
 
 Needs torch, torchrec 1.9.2, and no GPU. TorchRec's statistics of each plan, with our predictions in
 them, go to dry_run.log: `planner torchrec read-stats dry_run.log` makes a plan file of the last.
 """
 
+import argparse
 import logging
 
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
@@ -22,12 +23,15 @@ from torchrec_planner import IDS_PER_SAMPLE, make_model
 
 from planner.torchrec.provider import IterationTimeProvider
 
-PROFILES = {"SMALL": "v100-nvlink", "A100": "a100-sxm-80gb", "H100": "h100-sxm"}
+PROFILES = ["SMALL=v100-nvlink", "A100=a100-sxm-80gb", "H100=h100-sxm"]
 GIB = 2**30
 
 
 def main() -> None:
-    """Plan for eight GPUs of each kind, and print what TorchRec's results say."""
+    """Plan for eight GPUs of each SKU, and print what TorchRec's results say."""
+    parser = argparse.ArgumentParser(description="Plan a TorchRec model offline.")
+    parser.add_argument("--sku", action="append", metavar="NAME=PROFILE", help="repeatable")
+    profiles = dict(each.split("=", 1) for each in parser.parse_args().sku or PROFILES)
     logging.basicConfig(filename="dry_run.log", filemode="w", level=logging.INFO, force=True)
     request = DryRunRequest(
         model=make_model,
@@ -41,10 +45,10 @@ def main() -> None:
         },
         training_framework=next(each for each in TrainingFramework if each.value),
         planner_config=PlannerConfig(timeout_seconds=2, debug=True),
-        sku_list=list(PROFILES),
+        sku_list=list(profiles),
         per_sku_overrides={"SMALL": SkuOverride(hbm_gb=2, ddr_gb=1)},
     )
-    provider = IterationTimeProvider(PROFILES, dense_optimizer="sgd", precision="fp32")
+    provider = IterationTimeProvider(profiles, dense_optimizer="sgd", precision="fp32")
     orchestrator = DryRunOrchestrator(DefaultPlannerExecutor(provider=provider))
     results = orchestrator.plan(request, PlannerSessionContext(request=request, results={}))
     for sku, result in results.items():

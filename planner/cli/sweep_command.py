@@ -66,6 +66,14 @@ def _price(text: str) -> tuple[str, float]:
     raise ValueError(f"`{text}` is not a price; write `h100-sxm=2.5`")
 
 
+def _sku(text: str) -> tuple[str, str]:
+    """Return the SKU and the profile that `NAME=PROFILE` says."""
+    name, _, profile = text.partition("=")
+    if name and profile:
+        return name, profile
+    raise ValueError(f"`{text}` is not a SKU and its profile; write `GTT=h100-sxm`")
+
+
 @click.command("sweep")
 @click.argument("workload", metavar="FILE", type=FILE, required=False)
 @click.option(
@@ -80,6 +88,11 @@ def _price(text: str) -> tuple[str, float]:
 @click.option(
     "--hardware", type=ListOf(parse_name, HARDWARE), metavar="NAME|FILE,...",
     help="Hardware profiles; `planner profiles` lists them.",
+)  # fmt: skip
+@click.option(
+    "--sku", "skus", type=ListOf(_sku), multiple=True, metavar="NAME=PROFILE",
+    help="A machine by a name of your own, and its hardware profile; repeatable. Points and prices "
+    "go by that name.",
 )  # fmt: skip
 @click.option(
     "--local-batch", "local_batches", type=ListOf(parse_multiple), default=(), metavar="2k,4k",
@@ -186,8 +199,9 @@ def _swept(
     refuse_overwriting(settings.hardware, settings.origins["hardware"])
     if flags["jobs"] is not None and flags["backend"] != "loky":
         raise click.UsageError("--jobs is of --backend loky: a cluster plans on all its cores")
-    hardware = flags["hardware"] or (settings.hardware,)
-    if not flags["hardware"] and settings.origins["hardware"] == DEFAULT:
+    skus = dict(each for some in flags["skus"] for each in some)
+    hardware = flags["hardware"] or ([] if skus else [settings.hardware])
+    if not (flags["hardware"] or skus) and settings.origins["hardware"] == DEFAULT:
         output.remark(f"{settings.hardware} is assumed; set --hardware")
     start = time.monotonic()
 
@@ -206,7 +220,7 @@ def _swept(
         found = sweep(
             workload,
             gpus=flags["gpus"],
-            hardware=hardware,
+            hardware={each: each for each in hardware} | skus,
             local_batch_sizes=flags["local_batches"],
             global_batch_sizes=flags["whole_batches"],
             prices=prices,

@@ -64,6 +64,8 @@ class _PointTask:
     point: SweepPoint
     workload: Workload
     profile: HardwareProfile
+    profile_name: str
+    """Name or path of the profile; the point's may be another, a SKU's."""
     sharder: str
     search: Search
     """How to search; without callables of this process."""
@@ -86,7 +88,7 @@ def sweep(  # noqa: PLR0913 - the axes of a grid, and how to go through it
     workload: Workload | str | Path,
     *,
     gpus: Sequence[int] | int,
-    hardware: Sequence[str | Path] | str | Path = DEFAULT_HARDWARE,
+    hardware: Mapping[str, str | Path] | Sequence[str | Path] | str | Path = DEFAULT_HARDWARE,
     local_batch_sizes: Sequence[int] | int = (),
     global_batch_sizes: Sequence[int] | int = (),
     prices: Mapping[str, float] | None = None,
@@ -106,8 +108,8 @@ def sweep(  # noqa: PLR0913 - the axes of a grid, and how to go through it
         A workload, or the path of a workload file.
     gpus, hardware, local_batch_sizes, global_batch_sizes
         The grid, of each one or several: GPUs in all, on as few nodes as hold them; names or paths
-        of profiles; samples per GPU (none: the workload's own), or instead of all GPUs together,
-        which they have to divide.
+        of profiles, or a profile by SKU, which points and prices are then named by; samples per GPU
+        (none: the workload's own), or instead of all GPUs together, which they have to divide.
     prices
         Of an hour of one GPU, by hardware, in any currency. None: cost is counted in GPU-hours.
     sharder
@@ -140,7 +142,9 @@ def sweep(  # noqa: PLR0913 - the axes of a grid, and how to go through it
     for name in sharders_for(sharder):
         load_sharder(name)
     batches = _batches(loaded, several(local_batch_sizes), several(global_batch_sizes))
-    axes = several(hardware), several(gpus)
+    if not isinstance(hardware, Mapping):
+        hardware = {str(each): each for each in several(hardware)}
+    axes = hardware, several(gpus)
     tasks = tuple(_grid(loaded, *axes, batches, prices or {}, sharder, search))
     kept = _Kept(loaded, tasks, None if directory is None else Path(directory))
     undone = [task for task in tasks if task.point.key not in kept.found]
@@ -215,7 +219,7 @@ class _Kept:
 
 def _grid(
     workload: Workload,
-    hardware: Sequence[str | Path],
+    hardware: Mapping[str, str | Path],
     gpus: Sequence[int],
     batches: Callable[[int], Sequence[int]],
     prices: Mapping[str, float],
@@ -223,10 +227,10 @@ def _grid(
     search: Search,
 ) -> Iterator[_PointTask]:
     """Yield the task of every point: machines, GPUs, then batches."""
-    names, plain = list(dict.fromkeys(str(each) for each in hardware)), Search()
-    _check_prices(prices, names)
-    for name in names:
-        profile = load_profile(name)
+    plain = Search()
+    _check_prices(prices, list(hardware))
+    for name, path in hardware.items():
+        profile = load_profile(path)
         about_profile = dump_profile(profile)
         for topology in [make_topology(profile, each) for each in dict.fromkeys(gpus)]:
             for batch in dict.fromkeys(batches(topology.world_size)):
@@ -245,6 +249,7 @@ def _grid(
                     point=point,
                     workload=own,
                     profile=profile,
+                    profile_name=str(path),
                     sharder=sharder,
                     search=replace(
                         search, jobs=1, interrupted=plain.interrupted, watch=plain.watch
@@ -312,7 +317,7 @@ def _planned_point(task: _PointTask) -> _Answer:
         return _ways_out(replace(point, reason=str(error)), task)
     except PlannerError as error:
         return _Answer(points=(replace(point, reason=str(error)),))
-    return _Answer(points=(_with_plan(point, planned),), plans=(_plan_file(point, planned),))
+    return _Answer(points=(_with_plan(point, planned),), plans=(_plan_file(task, planned),))
 
 
 def _ways_out(point: SweepPoint, task: _PointTask) -> _Answer:
@@ -331,12 +336,12 @@ def _ways_out(point: SweepPoint, task: _PointTask) -> _Answer:
             key = f"{point.key}{WAY}{len(points)}"
             other = replace(point, key=key, reason=None, change=found.label, setting=found.setting)
             points.append(_with_plan(other, planned))
-            plans.append(_plan_file(point, planned))
+            plans.append(_plan_file(task, planned))
     return _Answer(points=tuple(points), plans=tuple(plans))
 
 
-def _plan_file(point: SweepPoint, planned: Planned) -> str:
-    return plan_text(replace(planned, hardware_name=point.hardware).to_dict())
+def _plan_file(task: _PointTask, planned: Planned) -> str:
+    return plan_text(replace(planned, hardware_name=task.profile_name).to_dict())
 
 
 def _plan_name(point: SweepPoint) -> str:

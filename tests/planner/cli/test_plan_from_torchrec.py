@@ -173,11 +173,12 @@ def test_without_torchrec_it_says_what_to_install(
 def test_a_sweep_reads_a_model_too(run: Command, directory: Path) -> None:
     (directory / "model_to_sweep.py").write_text(MODEL)
     told = ("--batch-size", "256", "--dense-optimizer", "sgd", "--gpus", "1,2")
-    done = run("sweep", "--from-torchrec", "model_to_sweep:make", *told, "--json")
-    assert [(point["world_size"], point["local_batch_size"]) for point in done.data["points"]] == [
-        (1, 256),
-        (2, 256),
-    ]
+    skus = ("--sku", "GTT=h100-sxm", "--sku", "OLD=v100-nvlink")
+    done = run("sweep", "--from-torchrec", "model_to_sweep:make", *told, *skus, "--json")
+    assert [
+        (point["hardware"], point["world_size"], point["local_batch_size"])
+        for point in done.data["points"]
+    ] == [("GTT", 1, 256), ("GTT", 2, 256), ("OLD", 1, 256), ("OLD", 2, 256)]
     both = run("sweep", "tables.yaml", "--from-torchrec", "model_to_sweep:make", "--gpus", "1")
     assert both.code == 2
     assert "give either FILE or --from-torchrec" in both.err

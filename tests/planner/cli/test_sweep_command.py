@@ -81,6 +81,8 @@ def test_asking_for_more_than_any_machine_trains(run: Callable) -> None:
         (("--hardware", "h100-sxm,"), "an empty name"),
         (("-o", "-"), "a folder is needed, not standard output"),
         (("--hardware", "h100-smx"), "did you mean `h100-sxm`"),
+        (("--sku", "GTT=h100-smx"), "did you mean `h100-sxm`"),
+        (("--sku", "h100-sxm"), "is not a SKU and its profile; write `GTT=h100-sxm`"),
         (("--backend", "dask"), "`dask` needs an address"),
         (("--address", "127.0.0.1:8786"), "`loky` takes no address"),
         (("--backend", "ray", "--address", "x:1", "--jobs", "2"), "--jobs is of --backend loky"),

@@ -215,6 +215,17 @@ def test_every_point_of_the_grid_is_planned_in_its_order() -> None:
     assert sweep.points[0].step_time == alone.report.step_time
 
 
+def test_machines_may_go_by_names_of_their_own(tmp_path: Path) -> None:
+    skus = {"FAST": "h100-sxm", "OLD": "v100-nvlink"}
+    grid = {**GRID, "gpus": 2, "hardware": skus, "prices": {"FAST": 3, "OLD": 1}}
+    named = planner.sweep(example_workload(4), directory=tmp_path, **grid)
+    plain = planner.sweep(example_workload(4), **{**GRID, "gpus": 2})
+    assert [(each.hardware, each.price) for each in named.points] == [("FAST", 3), ("OLD", 1)]
+    assert [each.step_time for each in named.points] == [each.step_time for each in plain.points]
+    kept = [planner.load_plan(tmp_path / (each.plan_file or "")) for each in named.points]
+    assert [each.hardware_name for each in kept] == ["h100-sxm", "v100-nvlink"]
+
+
 def test_a_sweep_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     told, workload, prices = Told(), example_workload(4), {"h100-sxm": 3, "v100-nvlink": 1}
     keep = {**GRID, "directory": tmp_path, "done": told}
