@@ -24,6 +24,8 @@ from torchrec_planner import IDS_PER_SAMPLE, make_model
 from planner.torchrec.provider import IterationTimeProvider
 
 PROFILES = ["SMALL=v100-nvlink", "A100=a100-sxm-80gb", "H100=h100-sxm"]
+OVERRIDES = {"SMALL": SkuOverride(hbm_gb=2, ddr_gb=1)}
+"""Memory so small that the plan fails, as a result says."""
 GIB = 2**30
 
 
@@ -46,7 +48,7 @@ def main() -> None:
         training_framework=next(each for each in TrainingFramework if each.value),
         planner_config=PlannerConfig(timeout_seconds=2, debug=True),
         sku_list=list(profiles),
-        per_sku_overrides={"SMALL": SkuOverride(hbm_gb=2, ddr_gb=1)},
+        per_sku_overrides={sku: OVERRIDES[sku] for sku in OVERRIDES.keys() & profiles},
     )
     provider = IterationTimeProvider(profiles, dense_optimizer="sgd", precision="fp32")
     orchestrator = DryRunOrchestrator(DefaultPlannerExecutor(provider=provider))
