@@ -32,12 +32,12 @@ USUAL_BUCKET_BYTES = 25e6
 _Key: TypeAlias = tuple[object, ...]
 
 
-class ExchangeTimes(NamedTuple):
+class ColumnTimes(NamedTuple):
     """Seconds of an exchange per output column of a shard."""
 
     forward: Seconds = 0.0
     both: Seconds = 0.0
-    """Of the outputs and of their gradients."""
+    """The outputs' and their gradients' exchanges together."""
 
 
 class ReplicaTimes(NamedTuple):
@@ -57,7 +57,7 @@ class ShardTime(NamedTuple):
     """Seconds that a shard adds to its rank."""
 
     forward: Seconds
-    """Of its lookup."""
+    """Its lookup."""
     forward_exchange: Seconds
     backward: Seconds
     """Gradients and the optimizer's update."""
@@ -65,7 +65,7 @@ class ShardTime(NamedTuple):
     prefetch: Seconds
     """Rows that come into a UVM cache apart from lookups."""
     input_exchange: Seconds
-    """Of ids and their weights."""
+    """Ids and their weights."""
 
     @property
     def load(self) -> Seconds:
@@ -92,7 +92,7 @@ class ShardTimer:
         return beyond
 
     @cached_property
-    def exchanges(self) -> Mapping[ShardingType, ExchangeTimes]:
+    def exchanges(self) -> Mapping[ShardingType, ColumnTimes]:
         """Seconds per output column, by sharding type; types that are left out exchange nothing."""
         world, local = self.topology.world_size, self.topology.local_world_size
         everyone = self._everyone
@@ -100,14 +100,14 @@ class ShardTimer:
         across = RankGroup(num_ranks=world // local, ranks_per_node=1)
         column = self._column_bytes
         sent = self._slope(CollectiveOp.ALL_TO_ALL, everyone) * column
-        exchange = ExchangeTimes(sent, 2 * sent)
+        exchange = ColumnTimes(sent, 2 * sent)
         scatter = self._slope(CollectiveOp.REDUCE_SCATTER, everyone) * column
         gather = self._slope(CollectiveOp.ALL_GATHER, everyone) * column
-        reduce = ExchangeTimes(scatter, scatter + gather)
+        reduce = ColumnTimes(scatter, scatter + gather)
         inner = self._slope(CollectiveOp.REDUCE_SCATTER, node) * column
         outer = self._slope(CollectiveOp.ALL_TO_ALL, across) * column
         both = inner + self._slope(CollectiveOp.ALL_GATHER, node) * column + 2 * outer / local
-        inside = ExchangeTimes(inner + outer / local, both)
+        inside = ColumnTimes(inner + outer / local, both)
         return {
             ShardingType.TABLE_WISE: exchange,
             ShardingType.COLUMN_WISE: exchange,
@@ -197,7 +197,7 @@ class ShardTimer:
         whole = lookup_time(loads.traffic, hardware, weighted=shards.is_weighted > 0)
         share = forward_time(loads.traffic, hardware) / np.maximum(whole, np.finfo(float).tiny)
         lookups = self.lookups(loads.traffic, shards.is_weighted)
-        per_column = np.array([self.exchanges.get(each, ExchangeTimes()) for each in TYPES])[kind]
+        per_column = np.array([self.exchanges.get(each, ColumnTimes()) for each in TYPES])[kind]
         sent, both = loads.columns * per_column.T
         replicated = kind == KINDS[ShardingType.DATA_PARALLEL]
         id_bytes = self.workload.index_bytes + WEIGHT_BYTES * shards.is_weighted

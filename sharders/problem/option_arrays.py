@@ -24,7 +24,7 @@ from costmodel.memory.rank_memory import dense_part_ratio
 from costmodel.memory.storage import shard_bytes
 from costmodel.step.cuts import KINDS, TYPES, Cuts, OptionCodes, cuts_of, factors_of
 from costmodel.step.loads import ShardLoads, shard_loads
-from costmodel.step.shard_times import ExchangeTimes, ShardTimer
+from costmodel.step.shard_times import ColumnTimes, ShardTimer
 from sharders.problem.options import TableOption, option_of
 
 _EVERYWHERE = frozenset(kind for kind in TYPES if kind.everywhere)
@@ -222,7 +222,7 @@ class OptionArrays:
         first = cuts.first[:-1]
         lookups = timer.lookups(self.loads.traffic[first], cuts.shards.is_weighted[first])
         exchanges = timer.exchanges
-        per_column = np.array([exchanges.get(kind, ExchangeTimes()).both for kind in TYPES])
+        per_column = np.array([exchanges.get(kind, ColumnTimes()).both for kind in TYPES])
         load = lookups[cuts.of_option]
         load += self.loads.columns[first][cuts.of_option] * per_column[codes.kind]
         replicated = np.flatnonzero(codes.kind == KINDS[ShardingType.DATA_PARALLEL])
