@@ -24,7 +24,7 @@ from planner.search.search import sharders_for
 from planner.torchrec.torchrec_sharder import TorchRecPlanner
 
 RESULTS = Path(__file__).parent / "results" / "torchrec_times.json"
-WORKLOADS = ("mlperf 16", "social_100", "400x16", "sequences", "uvm", "uneven")
+WORKLOADS = ("mlperf 16", "social_100", "uneven", "sequences", "uvm", "400x16")
 PLANNERS = {
     "theirs": TorchRecPlanner(),
     "our times": TorchRecPlanner(our_times=True),

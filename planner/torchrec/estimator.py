@@ -42,8 +42,9 @@ class IterationTimeEstimator(EmbeddingPerfEstimator):  # type: ignore[misc]  # t
     """Estimates the milliseconds of options' shards by our cost model; TorchRec's planner plans.
 
     A shard's time is what it adds to its rank, whatever else is there: lookups at the margin,
-    exchanges at the slope of the collective. Latencies that tables share, and what overlaps, are
-    not in it: ``IterationTimePerfModel`` as ``performance_model`` counts them, of whole proposals.
+    exchanges at the slope of the collective, that of ids among the forward ones. Latencies that
+    tables share, and what overlaps, are not in it: ``IterationTimePerfModel`` as
+    ``performance_model`` counts them, of whole proposals.
 
     Parameters
     ----------

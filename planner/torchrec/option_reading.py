@@ -45,9 +45,14 @@ class ReadOptions:
 
 
 def _perf(time: ShardTime) -> Perf:
+    """Return seconds as TorchRec's milliseconds.
+
+    Its planner adds up all but the exchange of ids, for which other ranks wait, too: it counts as
+    forward communication, besides having its own field.
+    """
     return Perf(
         fwd_compute=time.forward / MS,
-        fwd_comms=time.forward_exchange / MS,
+        fwd_comms=(time.forward_exchange + time.input_exchange) / MS,
         bwd_compute=time.backward / MS,
         bwd_comms=time.backward_exchange / MS,
         prefetch_compute=time.prefetch / MS,
