@@ -180,26 +180,6 @@ def torchrec_port() -> str:
     return "\n".join(lines)
 
 
-def nlp() -> str:
-    """Return the table of language models predicted from execution traces."""
-    found = result("nlp")
-    lines = [
-        "| model | batch | optimizer | measured | spread | predicted | error |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {row['model']} | {row['local_batch_size']} | {row['optimizer']} "
-        f"| {row['measured_s'] / MS:.1f} ms | {row['spread']:.0%} "
-        f"| {row['predicted_s'] / MS:.1f} ms | {row['error']:+.1%} |"
-        for row in found["rows"]
-    ]
-    paper = f"{found['geomean_of_paper']:.2%}"
-    lines.append(
-        f"| geometric mean | | | | | | {found['geomean_error']:.1%} (the paper's: {paper}) |"
-    )
-    return "\n".join(lines)
-
-
 def choice() -> str:
     """Return the table of what choices regret."""
     keys = ("ours", "point_optimal", "torchrec", "best_expected")
@@ -251,7 +231,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "scale": lambda: scale.table(result("scale")),
     "published_steps": published_steps,
     "replay": replay,
-    "nlp": nlp,
     "coverage": lambda: coverage.table(result("coverage")),
     "search_population": population,
     "torchrec_speed": torchrec_speed,
