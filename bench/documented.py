@@ -100,7 +100,8 @@ def run_page(
     for name in SHOWN:
         (checkout / name).symlink_to(ROOT / name)
     environment = {
-        **os.environ,
+        # packages that tests import may tell the width of a terminal
+        **{name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}},
         **settings,
         "PATH": _path(folder),
         "PYTHONPATH": _installed(folder),

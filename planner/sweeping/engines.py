@@ -249,7 +249,7 @@ def _dask(address: str) -> _Cluster:
     from distributed.comm import CommClosedError
     from distributed.scheduler import KilledWorker
 
-    for name in ("distributed", "distributed.client"):  # what is lost is told by us
+    for name in ("distributed", "distributed.client", "tornado.application", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     client = Client(address, timeout=_CONNECTING, set_as_default=False)
     executor = client.get_executor(pure=False)
