@@ -139,9 +139,15 @@ def begun(place: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def after(number: int, running: subprocess.Popen[str]) -> str:
-    """Return what a sweep says until so many points are done."""
+    """Return what a sweep says until so many points are done.
+
+    It is read byte by byte: what a buffer took ahead would be lost to ``communicate``.
+    """
     assert running.stderr is not None
-    return "".join(running.stderr.readline() for _ in range(number))
+    said = b""
+    while said.count(b"\n") < number and (read := os.read(running.stderr.fileno(), 1)):
+        said += read
+    return said.decode()
 
 
 def ended(running: subprocess.Popen[str], said: str) -> tuple[int, str, list[str]]:
