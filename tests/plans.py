@@ -25,6 +25,8 @@ from costmodel.inputs.distribution import Zipf
 from costmodel.step.graph import NodeKind
 from costmodel.step.step_operations import Op, StepOperations
 from costmodel.step.synthesis import step_operations
+from sharders.problem.options import TableOption, make_plan, make_sharding
+from sharders.problem.sharding_problem import ShardingProblem
 
 UNIFORM = Zipf(exponent=0.0)
 BATCH = 256
@@ -112,3 +114,13 @@ def index(made: StepOperations, name: str) -> int:
     """Return where the operation of that name is in the program."""
     (at,) = (i for i, op in enumerate(made.ops) if op.name == name)
     return at
+
+
+def placed(problem: ShardingProblem, *ranks: int) -> ShardingPlan:
+    """Return the plan of whole tables, each on its rank."""
+    whole = TableOption(sharding_type=ShardingType.TABLE_WISE)
+    tables = zip(problem.workload.tables, ranks, strict=True)
+    return make_plan(
+        problem.topology,
+        [make_sharding(table, problem.topology, whole, (rank,)) for table, rank in tables],
+    )

@@ -5,6 +5,7 @@ from math import inf
 from random import Random
 
 import pytest
+from plans import placed
 
 import planner
 from costmodel.base.units import GIB, Seconds
@@ -54,15 +55,6 @@ def hosted() -> ShardingProblem:
         for i in range(8)
     )
     return example_problem(Workload(tables=tables, local_batch_size=256), world_size=4)
-
-
-def placed(problem: ShardingProblem, *ranks: int) -> ShardingPlan:
-    whole = TableOption(sharding_type=ShardingType.TABLE_WISE)
-    tables = zip(problem.workload.tables, ranks, strict=True)
-    return make_plan(
-        problem.topology,
-        [make_sharding(table, problem.topology, whole, (rank,)) for table, rank in tables],
-    )
 
 
 def attempt(problem: ShardingProblem, sharder: str, plan: ShardingPlan) -> Attempt:

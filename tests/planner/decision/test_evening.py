@@ -1,13 +1,13 @@
 """Plans of evener memory, found with less room."""
 
 import pytest
+from plans import placed
 
-from costmodel.domain.plan import ShardingPlan, ShardingType
+from costmodel.domain.plan import ShardingPlan
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.memory.rank_memory import memory_per_rank
 from planner.decision.evening import ROOM, evened
 from planner.examples import example_problem
-from sharders.problem.options import TableOption, make_plan, make_sharding
 from sharders.problem.sharding_problem import ShardingProblem
 
 ROWS = (400_000, 200_000, 200_000, 200_000, 200_000, 200_000, 100_000, 100_000)
@@ -20,15 +20,6 @@ def problem() -> ShardingProblem:
         for i, rows in enumerate(ROWS)
     )
     return example_problem(Workload(tables=tables, local_batch_size=256), world_size=4)
-
-
-def placed(problem: ShardingProblem, *ranks: int) -> ShardingPlan:
-    whole = TableOption(sharding_type=ShardingType.TABLE_WISE)
-    tables = zip(problem.workload.tables, ranks, strict=True)
-    return make_plan(
-        problem.topology,
-        [make_sharding(table, problem.topology, whole, (rank,)) for table, rank in tables],
-    )
 
 
 def skew(problem: ShardingProblem, plan: ShardingPlan) -> float:
