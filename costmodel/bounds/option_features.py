@@ -7,18 +7,17 @@ its size.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from functools import cached_property
 from itertools import product
+from math import inf
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.base.arrays import Array
-from costmodel.base.units import Bytes
-from costmodel.domain.blocks import like_row_blocks
+from costmodel.base.arrays import Array, Mask
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.validity import (
@@ -30,8 +29,9 @@ from costmodel.domain.validity import (
 from costmodel.domain.workload import EmbeddingTable, Workload
 from costmodel.engine.timer import Signature
 from costmodel.kernels.embedding import lookup_rates
+from costmodel.kernels.lookup_shards import KERNELS
 from costmodel.kernels.traffic import LINEAR_BAG_RATIO, WEIGHT_GRADIENT_RATIO, Traffic
-from costmodel.memory.storage import shard_bytes, shard_factors
+from costmodel.memory.storage import shard_bytes
 from costmodel.step.cuts import (
     KINDS,
     TYPES,
@@ -192,7 +192,10 @@ class OptionFeatures:
             if go_on()
             for key in self._keys(tables[place])
         ]
-        return self.some(OptionCodes.of(keys))
+        codes = OptionCodes.of(keys)
+        options = self.some(codes)
+        kept = options.taken(~self._is_hopeless(codes, options.memory))
+        return replace(kept, number=np.arange(len(kept.table)))
 
     def some(self, codes: OptionCodes) -> BoundOptions:
         """Return the options of some ways, table by table; sizes of their caches do not count."""
@@ -223,12 +226,11 @@ class OptionFeatures:
         return np.where(spread[codes.kind], -1, of_table[codes.table])
 
     def _keys(self, table: EmbeddingTable) -> Iterator[OptionKey]:
-        """Yield valid types, kernels and splits of a table, without hopeless ones."""
+        """Yield valid types, kernels and splits of a table."""
         for kind in allowed_types(self.workload, table):
             counts = self._column_counts(table, kind)
             for kernel, count in product(allowed_kernels(self.topology, table, kind), counts):
-                if not self._is_hopeless(table, kind, kernel, table.embedding_dim // count):
-                    yield kind, kernel, count
+                yield kind, kernel, count
 
     def _column_counts(self, table: EmbeddingTable, kind: ShardingType) -> tuple[int, ...]:
         """Return numbers of column blocks; the one number that given ranks leave."""
@@ -237,38 +239,35 @@ class OptionFeatures:
             return () if block_ranks is None else (len(block_ranks) or 1,)
         return block_counts(self.topology, table, kind)
 
-    def _is_hopeless(
-        self, table: EmbeddingTable, kind: ShardingType, kernel: ComputeKernel, width: int
-    ) -> bool:
-        """Return whether ``fused``, also allowed, moves and keeps less than the kernel ``dense``.
+    def _is_hopeless(self, codes: OptionCodes, memory: Array) -> Mask:
+        """Return for which options ``fused``, also allowed, moves and keeps less than ``dense``.
 
         ``dense`` writes a gradient of the whole shard, at least 4 bytes for each element hit, where
         ``fused`` reads and writes rows and their state (``kernels.shard_traffic``).
-        """
-        fused = ComputeKernel.FUSED in allowed_kernels(self.topology, table, kind)
-        if kernel is not ComputeKernel.DENSE or not fused:
-            return False
-        if self.topology.hardware.gpu.update_costs:
-            return False  # a core's backwards have times of their own
-        state = self.workload.optimizer_of(table).state_bytes_per_row(width)
-        whole = 32.0 * (-(-width * table.data_type.num_bytes // 32) + -(-state // 32))
-        if 2.0 * whole > 12.0 * width:
-            return False
-        one, other = (
-            self._memory(table, kind, each, width) for each in (ComputeKernel.FUSED, kernel)
-        )
-        return one <= other
 
-    def _memory(
-        self, table: EmbeddingTable, kind: ShardingType, kernel: ComputeKernel, width: int
-    ) -> Bytes:
-        """Return the HBM of one column block."""
-        factors = shard_factors(self.workload, self.topology, table, kind, kernel, _NO_CACHE)
-        _, lengths, repeats = np.array(
-            like_row_blocks(self.topology, table, kind), dtype=np.float64
-        ).T
-        sizes = shard_bytes(factors, lengths, float(width), lengths / table.num_embeddings)
-        return float(repeats @ sizes.total)
+        Parameters
+        ----------
+        codes
+            Options of tables.
+        memory
+            Bytes of HBM of each.
+
+        """
+        if self.topology.hardware.gpu.update_costs:
+            return np.zeros(len(memory), dtype=bool)  # a core's backwards have times of their own
+        blocks = codes.num_column_shards
+        ways = (codes.table * len(TYPES) + codes.kind) * (1 + blocks.max(initial=0)) + blocks
+        fused = np.flatnonzero(codes.kernel == KERNELS[ComputeKernel.FUSED])
+        least = dict(zip(ways[fused].tolist(), memory[fused].tolist(), strict=True))
+        hopeless = np.zeros(len(memory), dtype=bool)
+        for place in np.flatnonzero(codes.kernel == KERNELS[ComputeKernel.DENSE]).tolist():
+            table = self.workload.tables[codes.table[place]]
+            width = table.embedding_dim // int(blocks[place])
+            state = self.workload.optimizer_of(table).state_bytes_per_row(width)
+            whole = 32.0 * (-(-width * table.data_type.num_bytes // 32) + -(-state // 32))
+            moves_less = 2.0 * whole <= 12.0 * width
+            hopeless[place] = moves_less and least.get(int(ways[place]), inf) <= memory[place]
+        return hopeless
 
 
 class _Described(NamedTuple):

@@ -37,6 +37,9 @@ NEARLY = 1e-3
 HALVED = 0.01
 """Share of the bound that a table alone, times its share outside its main group, has to take for
 plans to be divided by its group."""
+FRUITLESS, GAIN = 25, 1e-4
+"""Solutions in a row that do not raise the bound by this share, after which a part is done: at 5,000
+tables on 1,024 GPUs two raise it to 578 ms, and 85 more, in 30 seconds, to 579."""
 _ROUNDING = 1e-9
 
 
@@ -188,10 +191,14 @@ class Relaxation:
             most_memory=1.0 + _ROUNDING,
             basis=parent.basis,
         )
-        for solution in program.solutions(self._heavier, time_left):
+        gained = 0
+        for number_of, solution in enumerate(program.solutions(self._heavier, time_left)):
             shares = solution.shares
-            least = max(least, program.bound())
-            if time_left() <= 0:
+            bound = program.bound()
+            if bound > least * (1 + GAIN):
+                gained = number_of
+            least = max(least, bound)
+            if time_left() <= 0 or number_of - gained >= FRUITLESS:
                 break
         of_all, joined = np.zeros(self.count), np.zeros(self.count, dtype=bool)
         of_all[number], joined[number] = shares, program.options.joined
