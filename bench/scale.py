@@ -4,7 +4,8 @@ The local batch stays, so the step should. Each model is planned as one group of
 (``DistributedModelParallel``), and with a group size that is chosen with the plan (``auto``,
 ``DMPCollection``), its replicas averaged after every step, or every tenth. Each plan is made in a
 process of its own, by processor time; wall seconds are those of a machine that may be shared.
-"per GPU" is the throughput per GPU over that on 64 planned in the same way.
+"per GPU" is the throughput per GPU over that on 64 planned in the same way. TorchRec's planner is
+its port, which has 300 s to end by itself, for one group: TorchRec plans no group sizes.
 
 References
 ----------
@@ -26,7 +27,9 @@ from typing import Any
 
 from bench.kept import parser_of, row_by_row
 from bench.time_limits import SizedWorkload
+from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import GIB, MS, Seconds
+from planner.search.baseline import DEFAULT_BASELINE
 from planner.verbs.grouping import AUTO, Grouping
 from planner.verbs.planning import plan
 
@@ -34,12 +37,23 @@ WORKLOADS = Path(__file__).parent / "workloads"
 RESULTS = Path(__file__).parent / "results" / "scale.json"
 HARDWARE = "h100-sxm"
 GPUS = (64, 256, 1024, 2048, 4096)
-SECONDS: Seconds = 20.0
 OPEN_856, DRAWN_5000 = "open_856", "drawn_5000"
-WAYS: Mapping[str, Grouping | None] = {
-    "one group": None,
-    "groups": Grouping(group_size=AUTO),
-    "groups, every 10 steps": Grouping(group_size=AUTO, sync_interval=10),
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How plans are made: in which groups, by whom, within how many CPU seconds."""
+
+    grouping: Grouping | None = None
+    sharder: str = "auto"
+    seconds: Seconds = 20.0
+
+
+WAYS: Mapping[str, Way] = {
+    "one group": Way(),
+    "groups": Way(grouping=Grouping(group_size=AUTO)),
+    "groups, every 10 steps": Way(grouping=Grouping(group_size=AUTO, sync_interval=10)),
+    "TorchRec's planner": Way(sharder=DEFAULT_BASELINE, seconds=300.0),
 }
 
 
@@ -66,21 +80,26 @@ CASES = {
 def planned(name: str) -> dict[str, Any]:
     """Return what is found for a case, in this process."""
     case = CASES[name]
+    way = WAYS[case.way]
     with TemporaryDirectory() as folder:
         path = WORKLOADS / f"{OPEN_856}.yaml"
         if case.model == DRAWN_5000:
             path = Path(folder) / "tables.yaml"
             path.write_text(SizedWorkload(5000, case.gpus).text(), encoding="utf-8")
         began = time.monotonic(), time.process_time()
-        made = plan(
-            path,
-            gpus=case.gpus,
-            hardware=HARDWARE,
-            replica_group=WAYS[case.way],
-            baseline=None,
-            time_limit=SECONDS,
-            clock=time.process_time,
-        )
+        try:
+            made = plan(
+                path,
+                gpus=case.gpus,
+                hardware=HARDWARE,
+                sharder=way.sharder,
+                replica_group=way.grouping,
+                baseline=None,
+                time_limit=way.seconds,
+                clock=time.process_time,
+            )
+        except InfeasibleError as error:
+            return {"no_plan": str(error), **_spent(began)}
     report = made.report
     bound = report.search and report.search.bound
     return {
@@ -94,6 +113,14 @@ def planned(name: str) -> dict[str, Any]:
         "samples_per_s": round(
             made.workload.local_batch_size * case.gpus / report.modelled.seconds
         ),
+        "status": report.search and report.search.status,
+        **_spent(began),
+    }
+
+
+def _spent(began: tuple[Seconds, Seconds]) -> dict[str, float]:
+    """Return the seconds since then, by the wall and by the process, and its most memory."""
+    return {
         "wall_s": round(time.monotonic() - began[0], 1),
         "cpu_s": round(time.process_time() - began[1], 1),
         "memory_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB, 2),
@@ -111,8 +138,8 @@ def in_a_process(name: str) -> dict[str, Any]:
 def per_gpu(results: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
     """Return the throughput per GPU over that on 64 planned in the same way, if that is known."""
     case = CASES[name]
-    first = results.get(ScaledPlan(case.model, case.way, GPUS[0]).name)
-    if first is None:
+    first = results.get(ScaledPlan(case.model, case.way, GPUS[0]).name, {})
+    if "samples_per_s" not in first or "samples_per_s" not in results[name]:
         return None
     now = results[name]["samples_per_s"] / case.gpus
     return float(now / (first["samples_per_s"] / GPUS[0]))
@@ -123,20 +150,27 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     columns = "step | bound | averaging | group | per GPU, of 64's | wall | memory"
     lines = [f"| model | GPUs | way | {columns} |", "|---" * 10 + "|"]
     for name, case in sorted(CASES.items(), key=lambda each: (each[1].model, each[1].gpus)):
-        if name not in results:
-            continue
-        row, share = results[name], per_gpu(results, name)
-        bound = "-" if not row["bound_ms"] or row["bound_is_bare"] else f"{row['bound_ms']:.0f} ms"
-        place = "consecutive" if row["consecutive"] else f"{case.gpus // row['group']} apart"
-        group = "all" if row["group"] == case.gpus else f"{row['group']}, {place}"
-        averaging = f"{row['averaging_ms']:.1f} ms" if row["averaging_ms"] else "-"
-        cells = [
-            case.model, f"{case.gpus:,}", case.way, f"{row['step_ms']:.0f} ms", bound, averaging,
-            group, "-" if share is None else f"{share:.0%}", f"{row['wall_s']:.0f} s",
-            f"{row['memory_gib']:.1f} GiB",
-        ]  # fmt: skip
-        lines.append("| " + " | ".join(cells) + " |")
+        if name in results:
+            row, share = results[name], per_gpu(results, name)
+            found = ["no plan", *"---"] if "no_plan" in row else _found(row, case)
+            throughput = "-" if share is None else f"{share:.0%}"
+            spent = f"{row['wall_s']:.0f} s", f"{row['memory_gib']:.1f} GiB"
+            cells = [case.model, f"{case.gpus:,}", case.way, *found, throughput, *spent]
+            lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _found(row: Mapping[str, Any], case: ScaledPlan) -> list[str]:
+    """Return the cells of a plan: its step, bound, averaging and groups."""
+    cut = WAYS[case.way].sharder == DEFAULT_BASELINE and row["status"] == "limit"
+    bound = "-" if not row["bound_ms"] or row["bound_is_bare"] else f"{row['bound_ms']:.0f} ms"
+    place = "consecutive" if row["consecutive"] else f"{case.gpus // row['group']} apart"
+    return [
+        f"{row['step_ms']:.0f} ms{' (stopped)' if cut else ''}",
+        bound,
+        f"{row['averaging_ms']:.1f} ms" if row["averaging_ms"] else "-",
+        "all" if row["group"] == case.gpus else f"{row['group']}, {place}",
+    ]
 
 
 def main() -> None:

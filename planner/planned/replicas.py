@@ -13,9 +13,11 @@ class WeighedGroup:
     topology: Topology
     """That of one group; without replicas, of all ranks as one."""
     modelled: Modelled | None
-    """By the models, after the time that it was given; None: no plan was found."""
+    """By the models, when the size was chosen; None: no plan was found."""
     was_tried: bool = True
     """Whether there was time to look for one."""
+    num_plans: int = 0
+    """Plans tried for that: more for sizes that looked fast, so that steps are not all alike."""
     is_chosen: bool = False
 
     @property

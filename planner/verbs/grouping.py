@@ -74,11 +74,11 @@ class Grouping:
             return found
         unit = job.hardware.device.unit
         sizes = sorted({each.world_size for each in self._groups(job, group_sizes(job))})
-        listed = ", ".join(map(str, sizes)) or "none"
+        listed = ", ".join(map(str, [*sizes, job.world_size]))
         raise _refused(
             f"{count(job.world_size, unit)} on {count(job.num_nodes, 'node')} are no groups of "
             f"{self.group_size} with as many ranks on each of their nodes",
-            hint=f"sizes of groups here: {listed}; or `{AUTO}`",
+            hint=f"sizes of groups here: {listed} (one group of all); or `{AUTO}`",
         )
 
     def _groups(self, job: Topology, sizes: Sequence[int]) -> Iterator[Topology]:
@@ -155,6 +155,7 @@ class _Contender:
     problem: ShardingProblem
     attempt: Attempt | None = None
     was_tried: bool = False
+    num_plans: int = 0
 
     @property
     def step(self) -> Seconds:
@@ -169,6 +170,7 @@ class _Contender:
         except InfeasibleError as error:
             return error
         self.attempt = found
+        self.num_plans += found.evaluated
         self.problem = replace(self.problem, known=(found.found,))
         return None
 
@@ -179,6 +181,7 @@ class _Contender:
             topology=self.problem.topology,
             modelled=found,
             was_tried=self.was_tried,
+            num_plans=self.num_plans,
             is_chosen=is_chosen,
         )
 

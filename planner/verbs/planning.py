@@ -198,20 +198,15 @@ class PlanningTask:
             requested=requested,
             seed=search.seed,
             status=attempt.status.value,
-            evaluated=sum(each.evaluated for each in attempts),
+            evaluated=sum(each.evaluated for each in attempts)
+            + sum(each.num_plans for each in self.weighed),
             time=sum(each.time for each in attempts),
             bound=Modelled(least) if least else None,
             proof=attempt.proof,
             compiled=not interpreted_modules(),
             headroom=None if requested in OWN_RESERVE else search.headroom,
         )
-        return replace(made, search=told, weighed_groups=self._weighed(made.modelled))
-
-    def _weighed(self, chosen: Modelled) -> tuple[WeighedGroup, ...]:
-        """Return the group sizes weighed, the chosen one with the step of the plan chosen."""
-        return tuple(
-            replace(each, modelled=chosen) if each.is_chosen else each for each in self.weighed
-        )
+        return replace(made, search=told, weighed_groups=self.weighed)
 
     def searched(self, sharder: str, baseline: str, search: Search) -> Planned:
         """Return the chosen plan: search, choose among plans found and the baseline's, report."""

@@ -29,6 +29,10 @@ from planner.verbs.explanation import PathRow
 
 MOST_WAITING, MOST_MEMORY = 0.1, 0.9
 """Shares of the step, and of usable memory, above which they are coloured."""
+WHEN_WEIGHED = (
+    "Steps are by the models, when the size was chosen: sizes that looked fast were searched "
+    "longer, and the chosen one went on with the time that was left."
+)
 _MEMORY_BAR = 16
 _AMOUNT = Quantity("{:,.12g}".format)
 
@@ -85,6 +89,7 @@ def group_columns() -> list[Column[WeighedGroup]]:
                     and each.topology.replicas.use_inter_host_allreduce),
         Column("Step", lambda each: each.modelled and each.modelled.seconds, Quantity(duration),
                key="modelled_step_time_s"),
+        Column("Plans tried", lambda each: each.num_plans, COUNT, key="num_plans"),
         Column("", lambda each: each.outcome, page="Outcome", key="outcome"),
     ]  # fmt: skip
 

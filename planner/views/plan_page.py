@@ -18,7 +18,13 @@ from planner.views.plan_charts import (
     plan_timeline_spec,
     ranks_spec,
 )
-from planner.views.plan_columns import group_columns, path_columns, plan_rows, table_columns
+from planner.views.plan_columns import (
+    WHEN_WEIGHED,
+    group_columns,
+    path_columns,
+    plan_rows,
+    table_columns,
+)
 from planner.views.report_text import gain_text
 from planner.views.verdict_text import choice_sentences
 
@@ -92,7 +98,7 @@ def _decision_panels(planned: "Planned", explanation: "Explanation | None") -> I
     if len(report.weighed_groups) > 1:
         yield Panel(
             title="Group sizes weighed",
-            note="Steps by the models, after the time that each size was given.",
+            note=WHEN_WEIGHED,
             table=rows_html(group_columns(), report.weighed_groups),
         )
     if explanation is not None:

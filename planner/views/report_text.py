@@ -27,6 +27,7 @@ from planner.show.format import (
 from planner.show.layout import flow, rows_text, titled, wrapped
 from planner.views.plan_columns import (
     MOST_MEMORY,
+    WHEN_WEIGHED,
     group_columns,
     kind_text,
     rank_columns,
@@ -73,9 +74,7 @@ def report_text(report: Report, width: int) -> Iterator[Text]:
     yield from _ranks_text(report, width)
     yield from titled("  Tables", _tables_text(report, width))
     if len(report.weighed_groups) > 1:
-        groups = sorted(report.weighed_groups, key=_step_of)[:_MOST_GROUPS]
-        lines = rows_text(group_columns(), groups, width=width)
-        yield from titled("  Group sizes weighed (steps by the models)", lines)
+        yield from titled("  Group sizes weighed", _groups_text(report.weighed_groups, width))
 
 
 def headline_text(report: Report, width: int) -> Iterator[Text]:
@@ -141,6 +140,16 @@ def _averaging(replicas: ReplicaGroups) -> str:
     if every == 1:
         return "of every step: all groups' weights and optimizer state"
     return f"every {every:,} steps, its share in each: weights and state of all groups"
+
+
+def _groups_text(weighed: Sequence[WeighedGroup], width: int) -> Iterator[Text]:
+    """Yield the group sizes with the shortest steps, the number of others, and what steps are."""
+    groups = sorted(weighed, key=_step_of)
+    yield from rows_text(group_columns(), groups[:_MOST_GROUPS], width=width)
+    if more := groups[_MOST_GROUPS:]:
+        text = f"{len(more):,} more, slower or without a plan: all are in --json and --html."
+        yield from wrapped(text, width)
+    yield from wrapped(WHEN_WEIGHED, width)
 
 
 def _step_of(weighed: WeighedGroup) -> float:

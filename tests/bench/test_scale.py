@@ -32,6 +32,17 @@ def test_throughput_is_over_that_on_64_gpus_in_the_same_way() -> None:
     )
 
 
+def test_a_plan_that_torchrec_does_not_find_or_not_in_time_is_said_so() -> None:
+    names = [ScaledPlan("open_856", "TorchRec's planner", gpus).name for gpus in (64, 256, 1024)]
+    none = {"no_plan": "it does not fit", "wall_s": 301.0, "memory_gib": 0.2}
+    found = [{**row(100, n, n), "status": how} for n, how in ((64, "converged"), (256, "limit"))]
+    made = dict(zip(names, (*found, none), strict=True))
+    lines = table(made).splitlines()[2:]
+    assert "| 100 ms | 90 ms | - | all | 100% |" in lines[0]
+    assert "| 100 ms (stopped) |" in lines[1]
+    assert "| no plan | - | - | - | - | 301 s | 0.2 GiB |" in lines[2]
+
+
 def test_groups_keep_four_fifths_of_the_throughput_to_4096_gpus() -> None:
     kept = result("scale")
     assert set(kept) <= set(CASES)

@@ -60,8 +60,11 @@ def test_a_group_size_is_chosen_and_shown(run: Command) -> None:
     done = run("plan", "tables.yaml", *told, "--replica-group", "auto")
     assert done.code == 0
     assert "16 × h100-sxm in 2 nodes" in done.out
-    assert "Group sizes weighed (steps by the models)" in done.out
+    assert "Group sizes weighed" in done.out
+    assert re.search(r"Plans tried$", done.out, re.MULTILINE)
     assert re.search(r"chosen$", done.out, re.MULTILINE)
+    assert "more, slower or without a plan" not in done.out  # 2, 4 and 8, two places each, and all
+    assert "sizes that looked fast were searched longer" in done.out
     again = run("plan", "tables.yaml", *told, "--replica-group", "8", "--json")
     assert (again.data["world_size"], again.data["replicas"]["num_groups"]) == (8, 2)
     assert again.data["replicas"]["sync_interval"] == 20
@@ -74,7 +77,7 @@ def test_options_of_groups_need_a_group(run: Command) -> None:
     assert "--sync-interval goes with --replica-group: one group has no replicas" in done.err
     wrong = run("plan", "tables.yaml", "--gpus", "16", "--replica-group", "3")
     assert "16 GPUs on 2 nodes are no groups of 3" in wrong.err
-    assert "sizes of groups here: 2, 4, 8; or `auto`" in wrong.err
+    assert "sizes of groups here: 2, 4, 8, 16 (one group of all); or `auto`" in wrong.err
 
 
 def test_commands_that_are_told_can_be_pasted(run: Command) -> None:

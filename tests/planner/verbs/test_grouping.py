@@ -60,7 +60,7 @@ def test_other_sizes_are_refused_with_those_there_are(size: int) -> None:
     with pytest.raises(InputError, match=f"no groups of {size} ") as caught:
         Grouping(group_size=size).topologies(JOB)
     (problem,) = caught.value.problems
-    assert problem.hint == "sizes of groups here: 2, 4, 8, 16; or `auto`"
+    assert problem.hint == "sizes of groups here: 2, 4, 8, 16, 32 (one group of all); or `auto`"
 
 
 def test_the_best_of_all_is_chosen_and_the_others_are_told() -> None:
@@ -72,6 +72,8 @@ def test_the_best_of_all_is_chosen_and_the_others_are_told() -> None:
     assert len(steps) == len(weighed) == len(found)
     assert chosen.modelled is not None
     assert chosen.modelled.seconds == min(steps)
+    tried = [each.num_plans for each in weighed]
+    assert chosen.num_plans == max(tried) > min(tried) >= 1
     (known,) = problem.known
     assert Objective(WORKLOAD, problem.topology).step_time(known) == chosen.modelled.seconds
 
@@ -118,6 +120,8 @@ def test_a_plan_of_a_group_is_kept_and_explained(tmp_path: Path) -> None:
     assert report.samples_per_second == pytest.approx(samples)
     assert report.replicas is not None
     assert report.averaging_time > 0
+    assert report.search is not None
+    assert report.search.evaluated > sum(each.num_plans for each in report.weighed_groups) > 0
     made.save(tmp_path / "plan.json")
     loaded = planner.load_plan(tmp_path / "plan.json")
     assert loaded.topology == made.topology
