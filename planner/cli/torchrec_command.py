@@ -9,6 +9,7 @@ import click
 
 from planner.cli.pages import check_stdout
 from planner.cli.shared_options import (
+    COUNT,
     GPUS,
     ModelTold,
     hardware_option,
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from planner.planned.planned import Planned
 
 STREAM = "-"
+MOST_ON_A_HOST = 16
+"""GPUs of the largest hosts there are; a node of more is a domain of several (NVL72)."""
 _DATA_TYPE = click.Choice(WEIGHTS)
 
 
@@ -53,6 +56,12 @@ def command() -> None:
     help="Instead: a function that returns the model (meta device will do).",
 )
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), help="Where the job runs.")
+@click.option(
+    "--gpus-per-host",
+    metavar="N",
+    type=COUNT,
+    help="Where a node is an NVLink domain of several hosts (NVL72: 4).",
+)
 @output_options
 def export_command(
     plan: str,
@@ -61,6 +70,7 @@ def export_command(
     module: str | None,
     factory: str | None,
     device: str | None,
+    gpus_per_host: int | None,
     output: Output,
 ) -> None:
     """Write the PLAN of a plan file for a training script, which loads it without the planner:
@@ -82,8 +92,16 @@ def export_command(
     target = target or _beside(plan, ".pt")
     check_stdout({"`--output`": target, "`--json`": STREAM if output.json else None})
     file = load_plan_file(plan)
-    maker = _wrapper_call(file)
-    made = export_plan(plan, target, module=module, factory=factory, device=device, file=file)
+    maker, domains = _wrapper_call(file), _domains(file, gpus_per_host)
+    made = export_plan(
+        plan,
+        target,
+        module=module,
+        factory=factory,
+        device=device,
+        gpus_per_host=gpus_per_host,
+        file=file,
+    )
     tables = {path: len(shardings) for path, shardings in made.plan.items()}
     if output.json:
         output.data({"file": target, "num_tables": tables, "model": maker})
@@ -92,8 +110,26 @@ def export_command(
         f"Wrote {target}: {where}\n"
         "In the training script:\n"
         f'  plan = torch.load("{target}", weights_only=False)\n'
-        f"  model = {maker}"
+        f"  model = {maker}{domains}"
     )
+
+
+def _domains(file: "PlanFile", gpus_per_host: int | None) -> str:
+    """Return what a job must know whose nodes are NVLink domains of several hosts, as a line."""
+    plan = file.plan
+    node = plan.local_world_size
+    host = gpus_per_host or (file.torchrec or {}).get("local_world_size") or node
+    if file.replicas is not None and gpus_per_host is not None:
+        raise click.UsageError("--gpus-per-host goes with plans without --replica-group")
+    if node % host:
+        raise click.UsageError(f"--gpus-per-host {host} does not divide a node's {node} GPUs")
+    if file.replicas is not None:
+        return ""  # node_group_size says it
+    if host > MOST_ON_A_HOST:
+        return f"\nNodes have {node} GPUs; where hosts have fewer, give --gpus-per-host."
+    if node == host or not any(each.sharding_type.within_node for each in plan.tables):
+        return ""
+    return f"\nIn the environment of all ranks: TORCHREC_RESOLVED_POD_SIZE={node // host}"
 
 
 def _wrapper_call(file: "PlanFile") -> str:

@@ -41,6 +41,7 @@ def export_plan(
     module: str | None = None,
     factory: str | None = None,
     device: str | None = None,
+    gpus_per_host: int | None = None,
     file: PlanFile | None = None,
 ) -> TorchRecPlan:
     """Write a plan file's plan for ``torch.load(target, weights_only=False)``, and return it.
@@ -56,6 +57,8 @@ def export_plan(
         neither, the file itself must say where its tables live.
     device
         By default the file's, or CUDA where it names none.
+    gpus_per_host
+        By default the file's, or those of a node; a node may be a domain of several hosts.
     file
         What was read from there, if it was.
 
@@ -87,7 +90,7 @@ def export_plan(
         file.plan,
         places,
         device or said["device"],
-        said.get("local_world_size"),
+        gpus_per_host or said.get("local_world_size"),
         file.workload,
     )
     plan = let_prefetch(made, file.workload.pipeline)

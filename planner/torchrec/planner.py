@@ -50,7 +50,12 @@ from planner.torchrec.plan_request import PlanRequest, prefetching_pipeline
 from planner.torchrec.sharding_group import of_one_group, to_strategy
 from planner.torchrec.sharding_options import chosen_options, loaded_options, plan_after_callbacks
 from planner.torchrec.solving import PlanOutcome, Solution, planned_around, retimed
-from planner.torchrec.topology import Reservation, current_topology, resolve_profile
+from planner.torchrec.topology import (
+    Reservation,
+    current_topology,
+    over_hosts,
+    resolve_profile,
+)
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -306,7 +311,8 @@ class IterationTimePlanner(EmbeddingPlannerBase):  # type: ignore[misc]  # torch
         outcome = planned_around(request, model, others, reserved, self._sharder, self._search)
         reported = self._reported(outcome, module, sharders, started, model.found)
         device = self._topology.compute_device
-        for said in on_replicas(reported.plan, request.fixed, model.found, device):
+        replicas = on_replicas(reported.plan, request.fixed, model.found, device)
+        for said in (*replicas, *over_hosts(reported.plan, self._topology)):
             _LOGGER.warning("%s", said)
         return reported
 

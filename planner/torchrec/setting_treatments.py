@@ -122,6 +122,10 @@ SETTINGS: Mapping[str, Mapping[str, Setting]] = {
             _NO, "the table's own configuration says so, and its plan is TorchRec's"
         ),
         "enforce_hbm": Setting(_NO, _ASKED_OF_FBGEMM),
+        "num_nodes": Setting(
+            _NO, "rows of `table_row_wise` are split within one node, as in TorchRec 1.9.2; over "
+            "several, as in pull request 4681, they are not planned",
+        ),
         "stochastic_rounding": Setting(_NEUTRAL, "handed on; no kernel's time was seen to change"),
         "bounds_check_mode": Setting(_NO, _ASKED_OF_FBGEMM),
         "feature_names": Setting(_NEUTRAL, "a name for reports; the model's features count"),

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
@@ -13,10 +13,12 @@ import torch.distributed as dist
 from torchrec.distributed import comm
 from torchrec.distributed.planner.types import PlannerError, PlannerErrorType
 from torchrec.distributed.planner.types import Topology as TorchRecTopology
+from torchrec.distributed.types import ShardingPlan
 from torchrec.distributed.utils import get_device_type
 
 from costmodel.base.units import Bytes, size_text, size_texts
 from costmodel.domain.hardware import Device, HardwareProfile, Topology
+from costmodel.domain.plan import ShardingType
 from costmodel.domain.replica_groups import ReplicaGroups
 from costmodel.memory.storage import RESERVE_SHARE
 from planner.environment.settings import DEFAULT_HARDWARE
@@ -40,6 +42,9 @@ PROFILES = {
     "V100-SXM": "v100-nvlink",
 }
 """Profiles by part of a GPU's name, as ``torch.cuda.get_device_name`` returns it."""
+RESOLVED_POD_SIZE = "TORCHREC_RESOLVED_POD_SIZE"
+"""TorchRec's environment variable for the hosts of an NVLink domain
+(``comm.get_topology_group_world_size``, 1.9.2)."""
 _ROUNDING = 1e-9
 _LOGGER = logging.getLogger(__name__)
 
@@ -159,6 +164,24 @@ def node_size(topology: TorchRecTopology) -> int:
     """Return the number of ranks of an NVLink domain."""
     size = getattr(topology, "intra_group_size", topology.local_world_size)
     return min(int(size), int(topology.world_size))
+
+
+def over_hosts(plan: ShardingPlan, topology: TorchRecTopology) -> Iterator[str]:
+    """Yield what the job's environment must say for sharding types within NVLink domains.
+
+    TorchRec 1.9.2 plans by the topology's ``pod_size``, but runs by this variable alone, which
+    nothing in it sets; without it, modules that are split over a domain's hosts cannot be made.
+    """
+    hosts = node_size(topology) // topology.local_world_size
+    split = {each.value for each in ShardingType if each.within_node} & {
+        each.sharding_type for tables in plan.plan.values() for each in tables.values()
+    }
+    if hosts > 1 and split and os.environ.get(RESOLVED_POD_SIZE) != str(hosts):
+        yield (
+            f"the plan has {' and '.join(sorted(split))} over the {hosts} hosts of an NVLink "
+            f"domain: set {RESOLVED_POD_SIZE}={hosts} in the environment of all ranks, or TorchRec "
+            "cannot make the sharded modules"
+        )
 
 
 def with_less(

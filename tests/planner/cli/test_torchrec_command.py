@@ -54,6 +54,27 @@ def test_a_plan_of_one_group_goes_into_a_collection(run: Command, directory: Pat
 
 
 @needs_torchrec
+def test_a_domain_of_several_hosts_is_told(run: Command, directory: Path) -> None:
+    text = (directory / "tables.yaml").read_text(encoding="utf-8")
+    (directory / "tables.yaml").write_text(
+        text.replace("factor: 20}", "factor: 20, sharding_types: [table_row_wise]}")
+    )
+    told = ("--gpus", "144", "--hardware", "gb200-nvl72", "--sharder", "size_greedy")
+    assert run("plan", "tables.yaml", *told).code == 0
+    asked = ("torchrec", "export", "plan.json", *MODULE)
+    assert "Nodes have 72 GPUs; where hosts have fewer, give --gpus-per-host" in run(*asked).err
+    done = run(*asked, "--gpus-per-host", "4")
+    assert "In the environment of all ranks: TORCHREC_RESOLVED_POD_SIZE=18" in done.err
+    import torch
+
+    made = torch.load(directory / "plan.pt", weights_only=False)
+    shards = made.plan["sparse"]["item"].sharding_spec.shards
+    devices = {each.placement.device().index for each in shards}
+    assert (len(shards), devices) == (72, {0, 1, 2, 3})
+    assert "--gpus-per-host 5 does not divide" in run(*asked, "--gpus-per-host", "5").err
+
+
+@needs_torchrec
 @pytest.mark.usefixtures("planned")
 def test_a_workload_and_gpus_do_as_well(run: Command) -> None:
     assert run("torchrec", "export", "plan.json", *MODULE, "--quiet").err == ""

@@ -601,3 +601,14 @@ def test_a_setting_of_the_scripts_own_subclass_is_named_so() -> None:
     ((name, reason),) = unheeded_fields("ParameterConstraints", Owned(owner="me"))
     assert name == "ParameterConstraints.owner"
     assert reason == "a field of the script's own `Owned`, which no planner here reads"
+
+
+def test_rows_over_several_nodes_are_named_and_not_planned() -> None:
+    @dataclasses.dataclass
+    class ConstraintsOfLater(ParameterConstraints):  # type: ignore[misc]
+        num_nodes: int | None = None
+
+    asked = ConstraintsOfLater(sharding_types=["table_row_wise"], num_nodes=2)
+    ((name, reason),) = unheeded_fields("ParameterConstraints", asked)
+    assert name == "ParameterConstraints.num_nodes"
+    assert "split within one node" in reason

@@ -80,7 +80,11 @@ def test_every_rank_holds_no_more_than_it_can(sharder: str) -> None:
 
 
 @HAS_PODS
-def test_hosts_of_one_nvlink_domain_are_a_node() -> None:
+def test_hosts_of_one_nvlink_domain_are_a_node(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TORCHREC_RESOLVED_POD_SIZE", raising=False)
+
     def pod(pod_size: int | None) -> Topology:
         return Topology(
             world_size=4,
@@ -104,6 +108,11 @@ def test_hosts_of_one_nvlink_domain_are_a_node() -> None:
     placed = [str(shard.placement) for shard in sharding.sharding_spec.shards]
     # devices are numbered in a host, not in the domain
     assert placed == ["rank:0/cuda:0", "rank:1/cuda:1", "rank:2/cuda:0", "rank:3/cuda:1"]
+    assert caplog.text.count("TORCHREC_RESOLVED_POD_SIZE=2 in the environment of all ranks") == 1
+    monkeypatch.setenv("TORCHREC_RESOLVED_POD_SIZE", "2")
+    caplog.clear()
+    solved(planners[1], bags(table("a", rows=100_000)))
+    assert "TORCHREC_RESOLVED_POD_SIZE" not in caplog.text
 
 
 @HAS_PODS
