@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part", EmbeddingTable, DenseModel, Workload)
 
+_LAWS = ("zipf", "reuse_histogram", "unique_fraction")
 _SYNONYMS = {
     "batch_size": "write `local_batch_size`: samples per GPU and step",
     "global_batch_size": "write `local_batch_size`: the global batch size over the number of GPUs",
@@ -31,6 +32,7 @@ _SYNONYMS = {
     "kernels": "write `compute_kernels`",
     "sharding": "write `sharding_types`",
     "placement": "write `ranks`",
+    **{law: f"write `inputs: {{{law}: ...}}`" for law in _LAWS},
     "constraints": "write what it holds, such as `sharding_types`, as fields of the table",
 }
 """Names that other tools use, and what to write here."""
@@ -264,8 +266,7 @@ class _Builder:
         self, inputs: "schema.Inputs", lookups: float, path: KeyPath
     ) -> InputDistribution | None:
         """Return how rows are drawn by a batch's lookups; None: what is wrong is noted."""
-        choices = ("zipf", "reuse_histogram", "unique_fraction")
-        laws = [law for law in choices if getattr(inputs, law) is not None]
+        laws = [law for law in _LAWS if getattr(inputs, law) is not None]
         if len(laws) != 1:
             self.validator.note(
                 "`inputs` needs exactly one of zipf, reuse_histogram and unique_fraction"

@@ -39,7 +39,7 @@ from planner.sweeping.kept import FILE, kept_points, sweep_text_file
 from planner.sweeping.sweep_points import WAY, Sweep, SweepPoint
 from planner.verbs.changes import Case
 from planner.verbs.planning import plan_from, planning_task
-from planner.verbs.remedies import ways_out
+from planner.verbs.remedies import ways_out, with_searched
 from planner.verbs.topologies import make_topology
 
 _NOT_OF_THE_PLAN = {"jobs", "storage", "began"} | {
@@ -314,15 +314,18 @@ def _planned_point(task: _PointTask) -> _Answer:
     except (MissingDependencyError, UnknownNameError) as error:
         return _Answer(points=(point,), lacking=str(error))
     except InfeasibleError as error:
-        return _ways_out(replace(point, reason=str(error)), task)
+        return _ways_out(point, task, error)
     except PlannerError as error:
         return _Answer(points=(replace(point, reason=str(error)),))
     return _Answer(points=(_with_plan(point, planned),), plans=(_plan_file(task, planned),))
 
 
-def _ways_out(point: SweepPoint, task: _PointTask) -> _Answer:
-    """Return a point that no plan fits, and the plans of workloads with which some do."""
-    points, plans = [point], list[str | None]([None])
+def _ways_out(point: SweepPoint, task: _PointTask, error: InfeasibleError) -> _Answer:
+    """Return a point that no plan fits, and the plans of workloads with which some do.
+
+    Where there are none, the point's reason has the machines and batches with which some fit.
+    """
+    points, plans = list[SweepPoint](), list[str | None]()
     case = Case(workload=task.workload, topology=make_topology(task.profile, point.world_size))
     for found in ways_out(case, task.search):
         with suppress(PlannerError):
@@ -333,11 +336,17 @@ def _ways_out(point: SweepPoint, task: _PointTask) -> _Answer:
                 task.search,
                 sharder=task.sharder,
             )
-            key = f"{point.key}{WAY}{len(points)}"
+            key = f"{point.key}{WAY}{1 + len(points)}"
             other = replace(point, key=key, reason=None, change=found.label, setting=found.setting)
             points.append(_with_plan(other, planned))
             plans.append(_plan_file(task, planned))
-    return _Answer(points=tuple(points), plans=tuple(plans))
+    reason = str(error)
+    if not points:
+        advised = with_searched(error, case, task.search)
+        enough = " or ".join(f"`{change}`" for change, _ in advised.remedies)
+        reason += f"; enough would be {enough}" if enough else ""
+    without = replace(point, reason=reason)
+    return _Answer(points=(without, *points), plans=(None, *plans))
 
 
 def _plan_file(task: _PointTask, planned: Planned) -> str:

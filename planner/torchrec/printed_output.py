@@ -34,9 +34,10 @@ _PERF_LEGEND = (
 def printed_lines(planned: Planned) -> list[str]:
     """Return the lines of a plan's statistics, in a frame of ``#``."""
     times = rank_times(simulate(planned))
+    expected, modelled = planned.report.step_time / MS, planned.report.modelled.seconds / MS
     rows = [
         TITLE,
-        f"--- Predicted step {planned.report.step_time / MS:.3f} ms ---",
+        f"--- Predicted step {expected:.3f} ms; by the models, as below, {modelled:.3f} ms ---",
         *_set_table(
             ["Rank", "HBM (GB)", "DDR (GB)", "Perf (ms)", "Shards"], _ranks(planned, times)
         ),

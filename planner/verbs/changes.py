@@ -25,8 +25,10 @@ MOST_TIMES = 16
 LEAST_SHARE = 1 / 16
 """Smallest share of the asked batch that is tried: a smaller batch is another training run."""
 MOST_NAMED = 4
-"""Largest number of tables of a change that are named; of more, the message says how many of the
-largest it changes."""
+"""Largest number of tables of a change that are named without their number; of more, the message
+says how many of the largest it changes."""
+MOST_LISTED = 12
+"""Largest number of those that are named; of more, the first and the last are."""
 MOST_DROPPED = 64
 """Number of tables of a change that are each tried without it, the smallest first."""
 _KERNELS = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM_CACHING)
@@ -334,5 +336,6 @@ def _named(names: Sequence[str], order: Sequence[str], num_others: int) -> str:
     if len(names) > MOST_NAMED and len(names) == len(order):
         return f"for all {len(names)} {'that it changes' if num_others else 'tables'}"
     if len(names) > MOST_NAMED and list(names) == list(order[: len(names)]):
-        return f"for the {len(names)} largest that it changes"
+        listed = names if len(names) <= MOST_LISTED else (f"{names[0]} to {names[-1]}",)
+        return f"for the {len(names)} largest that it changes ({', '.join(listed)})"
     return f"for {' and '.join((', '.join(names[:-1]), names[-1])) if len(names) > 1 else names[0]}"

@@ -7,7 +7,7 @@ from planner.pages.document import Panel, html_page
 from planner.pages.html_tables import rows_html
 from planner.show.format import duration, signed_duration
 from planner.views.compare_columns import change_columns, each_found, sharder_columns, sharder_names
-from planner.views.compare_text import others_text, throughput_change
+from planner.views.compare_text import inputs_text, others_text, throughput_change
 from planner.views.plan_charts import breakdown_spec
 from planner.views.plan_page import headline, warning_panels
 
@@ -63,7 +63,8 @@ def diff_page(diff: "PlanDiff", names: tuple[str, str]) -> str:
             title="Tables that are sharded otherwise",
             note=f"{diff.num_unchanged:,} are where they were. Tables are changed from the top "
             "down, so that what they add sums up to the change of the step"
-            f"; {others_text(diff)}: {signed_duration(diff.other_change)}.",
+            f"; {others_text(diff)}: {signed_duration(diff.other_change)}."
+            f"{f' {inputs_text(diff)}' if diff.differ_in else ''}",
             table=changed if diff.changes else "",
         ),
     ]

@@ -16,7 +16,7 @@ from planner.views.compare_columns import (
     sharder_names,
     together,
 )
-from planner.views.report_text import headline_text, notes_text
+from planner.views.report_text import groups_text, headline_text, notes_text
 from planner.views.verdict_text import tied_sentence
 
 _MOST_RIVALS = 3
@@ -80,6 +80,8 @@ def _beaten(reports: Sequence[Report]) -> str:
 def diff_text(diff: PlanDiff, width: int) -> Iterator[Text]:
     """Yield one line per changed table, then their sum; a warning comes first if models differ."""
     yield from notes_text(diff.notes, width)
+    if diff.differ_in:
+        yield from wrapped(inputs_text(diff), width)
     if diff.changes:
         yield from rows_text(change_columns(diff), diff.changes, width=width)
     total = diff.new.step_time - diff.old.step_time
@@ -96,6 +98,28 @@ def diff_text(diff: PlanDiff, width: int) -> Iterator[Text]:
         yield Text(f"  {tally}")
         yield Text(f"  step {steps}")
         yield Text(f"  {throughput_change(diff)}")
+
+
+def inputs_text(diff: PlanDiff) -> str:
+    """Return the workload, machine or ranks that the plans are for, where these differ."""
+    told = {
+        "workload": lambda report: f"local batch {report.local_batch_size:,}",
+        "machine": lambda report: report.hardware,
+        "ranks": _ranks_text,
+    }
+    pairs = {
+        _OTHERS[what]: [told[what](r) for r in (diff.old, diff.new)] for what in diff.differ_in
+    }
+    said = [f"{what} ({old} → {new})" if old != new else what for what, (old, new) in pairs.items()]
+    return f"The new plan is for {', '.join(said)}."
+
+
+def _ranks_text(report: Report) -> str:
+    """Return how many ranks there are, on how many nodes, and in which groups."""
+    nodes = f"{report.num_ranks:,} on {count(report.num_nodes, 'node')}"
+    if report.replicas is None:
+        return nodes
+    return f"{nodes} as {groups_text(report.replicas, report.world_size)}"
 
 
 def _sum_text(diff: PlanDiff) -> str:

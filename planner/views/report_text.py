@@ -220,13 +220,26 @@ def _room_left(report: Report) -> str:
         asked = None if report.search is None else report.search.headroom
         if asked is None:
             return ""
-        told = f"`--headroom` asks for {percent(asked)}" if asked else "`--headroom` asks for none"
         free = f"{memory(left)} ({percent(report.free_share)}) free"
+        told = _headroom_text(report, asked)
         return f"The fullest, rank {fullest.rank}, has {free}; {told}."
     full = sum(r.memory.tables > MOST_MEMORY * report.usable_bytes for r in report.ranks)
     others = f" ({count(full, 'rank')} above {percent(MOST_MEMORY)})" if full > 1 else ""
     room = f"has {memory(left)} left" if left > 0.005 * report.usable_bytes else "is full"
-    return f"Rank {fullest.rank} {room}{others}: larger tables or a larger batch may not fit."
+    least = f"Rank {fullest.rank} {room}{others}: larger tables or a larger batch may not fit"
+    asked = None if report.search is None else report.search.headroom
+    return f"{least}; {_headroom_text(report, asked)}." if asked else f"{least}."
+
+
+def _headroom_text(report: Report, asked: float) -> str:
+    """Return how much memory was to be free, and why there is less."""
+    if not asked:
+        return "`--headroom` asks for none"
+    told = f"`--headroom` asks for {percent(asked)}"
+    is_fuller = report.verdict is not None and report.verdict.fuller is not None
+    if report.free_share >= asked or is_fuller:
+        return told
+    return f"{told}, which no plan found leaves, so all memory was searched"
 
 
 def _tables_text(report: Report, width: int) -> Iterator[Text]:

@@ -11,10 +11,13 @@ from bench.documented import ROOT, blocks
 
 SHOWN = {"plan_by_api.py": "ms a step", "read_timeline.py": "waiting for peers"}
 """What scripts are about, and print."""
-ON_PAGES = dict.fromkeys(
-    ("torchrec_dry_run.py", "torchrec_estimator.py", "torchrec_planner.py"),
-    "docs/how-to/torchrec.md",
-)
+ON_PAGES = {
+    **dict.fromkeys(
+        ("torchrec_dry_run.py", "torchrec_estimator.py", "torchrec_planner.py"),
+        "docs/how-to/torchrec.md",
+    ),
+    "plan_groups.py": "docs/how-to/many-nodes.md",
+}
 """Scripts that the commands of a page run (``tests/docs``)."""
 NOTEBOOK = "what_would_help.ipynb"
 

@@ -281,6 +281,8 @@ def test_a_problem_of_a_table(fields: str, message: str, hint: str | None) -> No
          "write `local_batch_size`: samples per GPU and step"),
         (f"tables: [{TABLE}]\nglobal_batch_size: 3", "unknown field `global_batch_size`",
          "write `local_batch_size`: the global batch size over the number of GPUs"),
+        ("tables: [{name: a, num_embeddings: 8, embedding_dim: 8, unique_fraction: 0.2}]",
+         "unknown field `unique_fraction`", "write `inputs: {unique_fraction: ...}`"),
         (f"tables: [{TABLE}]\npipelin: none", "unknown field `pipelin`",
          "did you mean `pipeline`?"),
         (f"tables: [{TABLE}]\ndefualts: {{}}", "unknown field `defualts`",

@@ -1,6 +1,7 @@
 """Points against each other by hand, and small grids planned, kept and gone on with."""
 
 import json
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -274,7 +275,9 @@ def test_a_point_without_a_plan_says_why_and_is_kept(tmp_path: Path) -> None:
             directory=tmp_path, done=told,
         )  # fmt: skip
         assert [p.step_time is None for p in sweep.points] == [True, False]
-        assert "fit" in (sweep.points[0].reason or "")
+        reason = sweep.points[0].reason or ""
+        assert reason.startswith("no plan fits")
+        assert re.search(r"; enough would be `--gpus \d", reason)
         assert sweep.front == sweep.points[1:]
     assert told.numbers == [(1, 2), (2, 2)]
 

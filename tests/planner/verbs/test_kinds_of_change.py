@@ -104,10 +104,13 @@ def test_of_tables_the_largest_are_changed_first_and_each_may_be_left_out() -> N
     ]  # fmt: skip
 
 
-def test_the_largest_of_many_are_not_named_and_others_are() -> None:
+def test_the_largest_of_many_are_counted_and_named() -> None:
     many = tuple(replace(TABLES[0], name=f"t{i}", num_embeddings=90 - i) for i in range(8))
     scale = half_precision(case(workload=replace(WORKLOAD, tables=many)))
-    assert scale.make(5).tables == "for the 6 largest that it changes"
+    assert scale.make(5).tables == "for the 6 largest that it changes (t0, t1, t2, t3, t4, t5)"
+    more = tuple(replace(TABLES[0], name=f"t{i}", num_embeddings=90 - i) for i in range(20))
+    largest = half_precision(case(workload=replace(WORKLOAD, tables=more))).make(13).tables
+    assert largest == "for the 14 largest that it changes (t0 to t13)"
     assert scale.make(7).tables == "for all 8 tables"
     half = replace(many[0], data_type=DataType.FP16)
     scale = half_precision(case(workload=replace(WORKLOAD, tables=(half, *many[1:]))))

@@ -296,6 +296,9 @@ def test_what_two_plans_differ_in_is_named_with_the_tables_that_go_with_it(
     assert moved
     assert diff.differ_in == ("ranks",)
     assert f": other ranks and {moved} tables sharded otherwise for that" in total
+    text = "The new plan is for other ranks (4 on 1 node → 2 on 1 node)."
+    assert text in "\n".join(line.plain for line in diff_text(diff, 200))
+    assert text in diff_page(diff, ("old.json", "new.json"))
     same = planner.compare_plans(planned, planned)
     assert same.differ_in == ()
     assert repr(same).endswith(" a step, 0 tables changed, 12 not>")

@@ -2,6 +2,7 @@ from dataclasses import replace
 from io import StringIO
 
 import pytest
+from machines import topology
 from rich.console import Console
 from rich.text import Text
 from timelines import two_ranks
@@ -11,6 +12,7 @@ from costmodel.base.units import GIB, MS
 from costmodel.domain.plan import ComputeKernel, Shard, ShardingType, TableSharding
 from costmodel.memory.rank_memory import RankMemory
 from costmodel.step.graph import Stage
+from planner.planned.replicas import WeighedGroup
 from planner.planned.report import (
     Baseline,
     Confidence,
@@ -212,6 +214,35 @@ def test_a_rank_that_is_nearly_full_has_its_sentence() -> None:
     text = written(report_text(replace(report, usable_bytes=62.4 * GIB), 100))
     assert "Rank 1 has 2.4 GiB left: larger tables or a larger batch may not fit." in text
     assert "may not fit" not in written(report_text(replace(report, usable_bytes=70 * GIB), 100))
+
+
+def test_a_headroom_that_is_not_met_is_said() -> None:
+    report = replace(made(), usable_bytes=75 * GIB)  # the fullest has a fifth free
+    assert report.search is not None
+    for asked, told in (
+        (0.0, "asks for none."),
+        (0.1, "asks for 10%."),
+        (0.5, "asks for 50%, which no plan found leaves, so all memory was searched."),
+    ):
+        searched = replace(report, search=replace(report.search, headroom=asked))
+        text = " ".join(written(report_text(searched, 100)).split())
+        assert f"rank 1, has 15.0 GiB (20%) free; `--headroom` {told}" in text
+
+
+def test_group_sizes_that_are_not_listed_are_counted() -> None:
+    groups = tuple(
+        WeighedGroup(
+            topology=topology(size, 1), modelled=Modelled(size * MS), num_plans=3 * size,
+            is_chosen=size == 1,
+        )
+        for size in range(1, 11)
+    )  # fmt: skip
+    text = written(report_text(replace(made(), weighed_groups=groups), 100))
+    (chosen,) = (line.split() for line in text.splitlines() if line.endswith("chosen"))
+    assert chosen == ["1", "1", "all", "1.00", "ms", "3", "chosen"]
+    assert "2 more, slower or without a plan: all are in --json and --html." in text
+    text = written(report_text(replace(made(), weighed_groups=groups[:8]), 100))
+    assert "slower or without a plan" not in text
 
 
 def test_data_is_in_si_and_sums_up() -> None:

@@ -55,7 +55,8 @@ def test_small_tables_that_are_cut_have_a_reason() -> None:
 
 def test_a_fuller_plan_says_what_it_gains() -> None:
     assert said(fuller=Fuller(is_chosen=True)).endswith(
-        " No plan was found that leaves less of every rank's memory free (`--headroom`)."
+        " No plan was found that leaves less of every rank's memory free (`--headroom`): "
+        "this one is of a search with all of it."
     )
     gained = Fuller(is_chosen=True, longer=0.12, probability_slower=0.97)
     assert said(fuller=gained).endswith(

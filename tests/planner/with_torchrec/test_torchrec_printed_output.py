@@ -59,6 +59,7 @@ def test_ranks_have_their_predictions(planned: Planned) -> None:
     lines = printed_lines(planned)
     assert len({len(line) for line in lines}) == 1
     assert f"Predicted step {planned.report.step_time / MS:.3f} ms" in lines[2]
+    assert f"by the models, as below, {planned.report.modelled.seconds / MS:.3f} ms" in lines[2]
     memory = memory_per_rank(planned.workload, planned.topology, planned.plan)
     first = next(line for line in lines if line.split()[1:2] == ["0"])
     assert f"{memory[0].total / 2**30:.3f} (" in first
