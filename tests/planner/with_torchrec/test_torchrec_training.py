@@ -11,15 +11,18 @@ from bench.forked_ranks import ROOT, command
 
 pytest.importorskip("torchrec", reason="torchrec is not installed")
 
+from torchrec.distributed import comm
 from torchrec_cases import TYPES, Model
 
 from planner.torchrec.error_types import INPUT_VALIDATION
+from planner.torchrec.topology import RESOLVED_POD_SIZE
 
 pytestmark = pytest.mark.slow  # processes that train
 
 KERNELS = ["fused_uvm", "fused_uvm_caching"]
 WORKER = Path(__file__).with_name("torchrec_worker.py")
 SCRIPT = Path(__file__).with_name("torchrec_script.py")
+DOMAIN_WORKER = Path(__file__).with_name("domain_worker.py")
 GROUPS_WORKER = Path(__file__).with_name("groups_worker.py")
 PIPELINES_WORKER = Path(__file__).with_name("pipelines_worker.py")
 PIPELINES = ["none", "sparse_dist", "fused_sparse_dist"]
@@ -98,6 +101,21 @@ def test_a_kernel_in_host_memory_trains_as_unsharded(two_ranks: Losses, name: st
 def test_all_sharding_types_in_one_plan_train_as_unsharded(two_ranks: Losses) -> None:
     check(two_ranks, "mixed")
     assert two_ranks["mixed"][1] == sorted(TYPES)
+
+
+@pytest.mark.skipif(
+    not hasattr(comm, "get_topology_group_world_size"),
+    reason="the installed torchrec knows no pods",
+)
+def test_rows_over_the_hosts_of_an_nvlink_domain_train_as_unsharded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RESOLVED_POD_SIZE, "2")
+    run(DOMAIN_WORKER, 4, tmp_path)
+    for rank in range(4):
+        losses: Losses = json.loads((tmp_path / f"losses_{rank}.json").read_text())
+        check(losses, "domain")
+        assert losses["domain"][1] == ["table_row_wise"]
 
 
 @pytest.mark.parametrize("layout", ["near", "far"])

@@ -223,12 +223,15 @@ def features(seed: int, samples: int) -> KeyedJaggedTensor:
     return KeyedJaggedTensor(keys=keys, values=torch.cat(ids), lengths=lengths)
 
 
-def on_ranks(world_size: int, local_world_size: int, device: str = "cpu") -> Topology:
+def on_ranks(
+    world_size: int, local_world_size: int, device: str = "cpu", **settings: int
+) -> Topology:
     return Topology(
         world_size=world_size,
         local_world_size=local_world_size,
         compute_device=device,
         **QUIET,
+        **settings,
     )
 
 

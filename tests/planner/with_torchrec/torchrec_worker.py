@@ -73,6 +73,7 @@ def sharded(
     constraints: Mapping[str, Any],
     local_world_size: int,
     sharders: Sequence[Any] = SHARDERS,
+    **topology: int,
 ) -> tuple[list[float], list[str]]:
     world_size = dist.get_world_size()
     torch.manual_seed(0)
@@ -82,7 +83,7 @@ def sharded(
         tables = (each for each in embeddings.named_parameters() if "embedding" in each[0])
         apply_in_backward(torch.optim.SGD, [table for _, table in tables], {"lr": RATE})
     planner = IterationTimePlanner(
-        on_ranks(world_size, local_world_size),
+        on_ranks(world_size, local_world_size, **topology),
         SAMPLES,
         constraints=constraints,
         timeout_seconds=0.2,
