@@ -6,10 +6,10 @@ TorchEasyRec that was so for each of some 116,000 sizes, exactly.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import prod
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from costmodel.base import limits
 from costmodel.base.limits import check_at_most
@@ -147,8 +147,8 @@ class DenseOperator(Generic[S]):
     name: str
     """As ``aten::addmm``, without the overload."""
     direction: Pass
-    inputs: tuple[OperatorTensor[S], ...]
-    outputs: tuple[OperatorTensor[S], ...]
+    inputs: tuple[OperatorTensor[S], ...] = ()
+    outputs: tuple[OperatorTensor[S], ...] = ()
     reads: tuple[int, ...] = ()
     """Embeddings that it reads, by their place in the list's."""
     parameters: tuple[int, ...] = ()
@@ -256,32 +256,17 @@ class OperatorList(Generic[S]):
                     known[each] = _sized(each, batch)
             return tuple(known[each] for each in tensors)
 
-        return OperatorList(
-            name=self.name,
-            operators=tuple(
-                DenseOperator(
-                    name=each.name,
-                    direction=each.direction,
-                    inputs=sized(each.inputs),
-                    outputs=sized(each.outputs),
-                    reads=each.reads,
-                    parameters=each.parameters,
-                    embeddings=each.embeddings,
-                    transposed=each.transposed,
-                    causal=each.causal,
-                    ranks=each.ranks,
-                )
-                for each in self.operators
-            ),
-            parameters=self.parameters,
-            embeddings=tuple(
-                EmbeddingOutput(name=each.name, tensor=sized([each.tensor])[0])
-                for each in self.embeddings
-            ),
-            recorded=self.recorded,
-            groups=self.groups,
-            assumed=self.assumed,
-            unexplained=self.unexplained,
+        def at_batch(each: DenseOperator[Any]) -> DenseOperator[int]:
+            return replace(each, inputs=sized(each.inputs), outputs=sized(each.outputs))
+
+        def given(each: EmbeddingOutput[Any]) -> EmbeddingOutput[int]:
+            return replace(each, tensor=sized([each.tensor])[0])
+
+        listed: OperatorList[Any] = self
+        return replace(
+            listed,
+            operators=tuple(map(at_batch, self.operators)),
+            embeddings=tuple(map(given, self.embeddings)),
         )
 
 
@@ -289,12 +274,8 @@ def _sized(tensor: OperatorTensor[Size], batch: BatchSize) -> OperatorTensor[int
     """Return a tensor with the sizes that it has at a batch."""
     sizes = tuple(size.at(batch) for size in tensor.sizes)
     check_at_most("elements of a tensor", product(sizes), limits.MOST_ELEMENTS)
-    return OperatorTensor(
-        sizes=sizes,
-        data_type=tensor.data_type,
-        storage=tensor.storage,
-        expanded=tensor.expanded,
-    )
+    at_batch: OperatorTensor[Any] = tensor
+    return replace(at_batch, sizes=sizes)
 
 
 def product(sizes: Iterable[int]) -> float:

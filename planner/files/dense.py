@@ -1,31 +1,18 @@
 """``dense.json``: a model's dense part as a list of operators, written once and read anywhere."""
 
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from costmodel.base.errors import InputError
-from costmodel.operators.operator_list import (
-    BatchSize,
-    DenseOperator,
-    DenseParameter,
-    EmbeddingOutput,
-    OperatorList,
-    OperatorTensor,
-    SequenceSize,
-    SequenceTerms,
-    Size,
-)
+from costmodel.operators.operator_list import OperatorList, Size
 from costmodel.operators.products import check_form
 from planner.files.disk import read_text, source_name, write_text
 from planner.files.json_text import dump_json
 from planner.files.kinds import FileKind, check_kind
 from planner.files.source import KeyPath, parse_json
 from planner.files.validator import Validator, in_order
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from planner.files import dense_schema as schema
 
 SCHEMA_VERSION = 1
 
@@ -61,7 +48,9 @@ def read_operators(validator: Validator, data: object, path: KeyPath) -> Operato
     if values is None:
         return None
     try:
-        found = _operator_list(values)
+        found: OperatorList[Size] = OperatorList(**{
+            name: _made(each) for name, each in values.items() if name != "schema_version"
+        })
         for operator in found.operators:
             check_form(operator)
         found.at(found.recorded)
@@ -88,47 +77,25 @@ def operators_data(operators: OperatorList[Size]) -> dict[str, Any]:
         },
         "assumed": list(operators.assumed),
         "unexplained": list(operators.unexplained),
-        "parameters": [
-            {
-                "name": each.name,
-                "num_elements": each.num_elements,
-                "data_type": each.data_type.value,
-                **({} if each.trained else {"trained": False}),
-            }
-            for each in operators.parameters
-        ],
-        "embeddings": [
-            {"name": each.name, "tensor": _tensor_data(each.tensor)}
-            for each in operators.embeddings
-        ],
-        "operators": list(map(_operator_data, operators.operators)),
+        "parameters": _data(operators.parameters),
+        "embeddings": _data(operators.embeddings),
+        "operators": _data(operators.operators),
     }
 
 
-def _operator_data(operator: DenseOperator[Size]) -> dict[str, Any]:
-    lists = {
-        "inputs": list(map(_tensor_data, operator.inputs)),
-        "outputs": list(map(_tensor_data, operator.outputs)),
-        "reads": list(operator.reads),
-        "parameters": list(operator.parameters),
-        "embeddings": list(operator.embeddings),
-    }
+def _data(part: Any) -> Any:  # noqa: ANN401 - a part of a list of operators
+    """Return a part as the file has it; fields with their default are left out, but for types."""
+    if isinstance(part, Size):
+        return _size_data(part)
+    if isinstance(part, tuple):
+        return list(map(_data, part))
+    if isinstance(part, Enum):
+        return part.value
+    if not is_dataclass(part):
+        return part
+    given = ((each.name, getattr(part, each.name), each.default) for each in fields(part))
     return {
-        "name": operator.name,
-        "direction": operator.direction.value,
-        **{name: each for name, each in lists.items() if each},
-        **({"transposed": True} if operator.transposed else {}),
-        **({"causal": True} if operator.causal else {}),
-        **({"ranks": operator.ranks} if operator.ranks > 1 else {}),
-    }
-
-
-def _tensor_data(tensor: OperatorTensor[Size]) -> dict[str, Any]:
-    return {
-        "sizes": list(map(_size_data, tensor.sizes)),
-        "data_type": tensor.data_type.value,
-        "storage": tensor.storage,
-        **({"expanded": list(tensor.expanded)} if tensor.expanded else {}),
+        name: _data(value) for name, value, usual in given if value != usual or name == "data_type"
     }
 
 
@@ -155,65 +122,9 @@ def _whole(value: float) -> float:
     return int(value) if value == int(value) else value
 
 
-def _operator_list(values: dict[str, Any]) -> OperatorList[Size]:
-    recorded = values["recorded"]
-    return OperatorList(
-        name=values.get("name", ""),
-        operators=tuple(map(_operator, values["operators"])),
-        parameters=tuple(
-            DenseParameter(
-                name=each.name,
-                num_elements=each.num_elements,
-                data_type=each.data_type,
-                trained=each.trained,
-            )
-            for each in values.get("parameters", ())
-        ),
-        embeddings=tuple(
-            EmbeddingOutput(name=each.name, tensor=_tensor(each.tensor))
-            for each in values.get("embeddings", ())
-        ),
-        recorded=BatchSize(
-            recorded.samples,
-            tuple(SequenceSize(each.longest, each.ids) for each in recorded.sequences),
-        ),
-        groups=tuple(map(tuple, values.get("groups", ()))),
-        assumed=tuple(values.get("assumed", ())),
-        unexplained=tuple(values.get("unexplained", ())),
-    )
-
-
-def _operator(entry: "schema.DenseOperatorEntry") -> DenseOperator[Size]:
-    return DenseOperator(
-        name=entry.name,
-        direction=entry.direction,
-        inputs=_tensors(entry.inputs),
-        outputs=_tensors(entry.outputs),
-        reads=tuple(entry.reads),
-        parameters=tuple(entry.parameters),
-        embeddings=tuple(entry.embeddings),
-        transposed=entry.transposed,
-        causal=entry.causal,
-        ranks=entry.ranks,
-    )
-
-
-def _tensors(entries: "Sequence[schema.TensorEntry]") -> tuple[OperatorTensor[Size], ...]:
-    return tuple(map(_tensor, entries))
-
-
-def _tensor(entry: "schema.TensorEntry") -> OperatorTensor[Size]:
-    sizes = (
-        Size(
-            each.constant,
-            each.samples,
-            tuple(SequenceTerms(own.longest, own.positions, own.ids) for own in each.sequences),
-        )
-        for each in entry.sizes
-    )
-    return OperatorTensor(
-        sizes=tuple(sizes),
-        data_type=entry.data_type,
-        storage=entry.storage,
-        expanded=tuple(entry.expanded),
-    )
+def _made(written: Any) -> Any:  # noqa: ANN401 - a part of a file
+    """Return what a validated part of a file stands for: objects of the domain, and tuples."""
+    if isinstance(written, list | tuple):
+        return tuple(map(_made, written))
+    domain = getattr(written, "domain", None)
+    return written if domain is None else domain(**{name: _made(each) for name, each in written})

@@ -1,6 +1,7 @@
 """``dense.json`` as pydantic models: the operators of a model's dense part."""
 
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -15,7 +16,18 @@ from costmodel.base.limits import (
     MOST_SAMPLES,
     shown,
 )
-from costmodel.operators.operator_list import ElementType, Pass
+from costmodel.operators.operator_list import (
+    BatchSize,
+    DenseOperator,
+    DenseParameter,
+    ElementType,
+    EmbeddingOutput,
+    OperatorTensor,
+    Pass,
+    SequenceSize,
+    SequenceTerms,
+    Size,
+)
 from planner.files.validator import OWN_MESSAGE
 
 MOST_GROUPS = 100
@@ -35,9 +47,14 @@ class _DenseSection(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
+    domain: ClassVar[Callable[..., object] | None] = None
+    """Makes what an entry stands for, of its fields."""
+
 
 class SequenceTermsEntry(_DenseSection):
     """What a size has of the sequences of a group of features: coefficients, added up."""
+
+    domain = SequenceTerms
 
     longest: Coefficient = 0.0
     """Times the ids of the batch's longest sequence."""
@@ -49,6 +66,8 @@ class SequenceTermsEntry(_DenseSection):
 
 class SizeEntry(_DenseSection):
     """A number of elements: each coefficient times what it is called, added up."""
+
+    domain = Size
 
     constant: Coefficient = 0.0
     """As it is."""
@@ -79,6 +98,8 @@ WrittenSize = Annotated[
 class TensorEntry(_DenseSection):
     """A tensor that an operator reads or writes."""
 
+    domain = OperatorTensor
+
     sizes: Annotated[list[WrittenSize], Field(max_length=MOST_DIMENSIONS)]
     """Its dimensions: a number, or what it is of a batch."""
     data_type: Annotated[ElementType, Field(strict=False)]
@@ -97,6 +118,8 @@ Tensors = Annotated[list[TensorEntry], Field(max_length=MOST_OPERANDS)]
 
 class DenseOperatorEntry(_DenseSection):
     """An operator that launches kernels; views are not listed."""
+
+    domain = DenseOperator
 
     name: Text
     """As in `aten::addmm`."""
@@ -124,6 +147,8 @@ class DenseOperatorEntry(_DenseSection):
 class ParameterEntry(_DenseSection):
     """A parameter that is in no table."""
 
+    domain = DenseParameter
+
     name: Text
     """Its path in the model."""
     num_elements: Annotated[int, Field(ge=0, le=MOST_PARAMETERS)]
@@ -137,6 +162,8 @@ class ParameterEntry(_DenseSection):
 class EmbeddingEntry(_DenseSection):
     """What an embedding module gives the dense part."""
 
+    domain = EmbeddingOutput
+
     name: Text
     """The module's path, and the feature where each has a tensor of its own."""
     tensor: TensorEntry
@@ -146,6 +173,8 @@ class EmbeddingEntry(_DenseSection):
 class SequenceSizeEntry(_DenseSection):
     """Sequences of a group of features."""
 
+    domain = SequenceSize
+
     longest: Count = 0
     """Ids of the longest one."""
     ids: Count = 0
@@ -154,6 +183,8 @@ class SequenceSizeEntry(_DenseSection):
 
 class RecordedEntry(_DenseSection):
     """The largest batch that the model ran with."""
+
+    domain = BatchSize
 
     samples: Count
     """Its samples."""
