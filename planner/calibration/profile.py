@@ -195,6 +195,11 @@ def _gpu(machine: MachineFacts, latency: Seconds, fits: _Fits) -> tuple[Gpu, dic
     """Return the device without its products, and the sources of its numbers."""
     fitted, bandwidth = fits.lookups.constants, rounded(fits.stream.bandwidth)
     shares: dict[str, Any] = {name: rounded(share) for name, share in _shares(fits).items()}
+    as_fitted: dict[str, Any] = {
+        name: rounded(number)
+        for name, number in fitted._asdict().items()
+        if not name.endswith("_bandwidth")  # shares of the memory's, in a profile
+    }
     gpu = Gpu(
         name=machine.name,
         memory_bytes=machine.memory_bytes,
@@ -205,24 +210,13 @@ def _gpu(machine: MachineFacts, latency: Seconds, fits: _Fits) -> tuple[Gpu, dic
         kernel_latency=latency,
         lookup_efficiency=rounded(min(_MOST_SHARE, fitted.lookup_bandwidth / bandwidth)),
         update_efficiency=rounded(min(_MOST_SHARE, fitted.update_bandwidth / bandwidth)),
-        sort_rate=rounded(fitted.sort_rate),
         gemm={},
-        overlap=rounded(fitted.overlap),
-        lookup_time=rounded(fitted.lookup_time),
-        row_read_time=rounded(fitted.row_read_time),
-        row_update_time=rounded(fitted.row_update_time),
-        gradient_time=rounded(fitted.gradient_time),
-        backward_latency=rounded(fitted.backward_latency),
-        sort_latency=rounded(fitted.sort_latency),
-        forward_latency=rounded(fitted.forward_latency),
         bag_row_time=0.0 if fits.synchronous else fits.lookups.caches.row_time,
-        bag_time=rounded(fitted.bag_time),
-        forward_turn_time=rounded(fitted.forward_turn_time),
-        backward_turn_time=rounded(fitted.backward_turn_time),
         forward_correction=fits.lookups.corrections.forward,
         backward_correction=fits.lookups.corrections.backward,
         stream_correction=fits.stream.correction,
         **shares,
+        **as_fitted,
     )
     lookups = f"fitted to {fits.lookups.num_points} lookups: {fits.origin}"
     names = (

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from costmodel.base.errors import InputError, Problem
-from planner.cli.shared_options import Parsed, output_options, refuse_given
-from planner.cli.values import FILE, HARDWARE, WRITTEN
+from planner.cli.shared_options import output_options, refuse_given
+from planner.cli.values import FILE, HARDWARE, WRITTEN, Parsed
 from planner.environment.interrupts import interrupted_code
 from planner.show.output import Output
 

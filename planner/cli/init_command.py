@@ -8,19 +8,20 @@ import click
 
 from costmodel.base.errors import InputError, Problem
 from planner.cli.pages import check_stdout
-from planner.cli.shared_options import ModelTold, model_options, output_options, told_of_model
+from planner.cli.shared_options import (
+    ModelTold,
+    factory_option,
+    model_options,
+    output_options,
+    told_of_model,
+)
 from planner.cli.values import FILE
 from planner.show.output import Output
 
 
 @click.command("init")
 @click.argument("path", metavar="FILE", type=FILE, default="tables.yaml")
-@click.option(
-    "--from-torchrec",
-    "factory",
-    metavar="MODULE:FUNCTION",
-    help="The tables of a TorchRec model (meta device will do) instead of a small model's.",
-)
+@factory_option("The tables of a TorchRec model (meta device will do) instead of a small model's.")
 @model_options
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 @output_options

@@ -13,6 +13,7 @@ from planner.cli.shared_options import (
     COUNT,
     REPLICA_GROUP,
     SHARE,
+    factory_option,
     model_options,
     output_options,
     plan_limit,
@@ -106,12 +107,7 @@ MOST_JOBS = 256
     type=WRITTEN,
     help=f"Where the plan goes: {DEFAULT_FILE} unless --json is given; - is stdout.",
 )
-@click.option(
-    "--from-torchrec",
-    "factory",
-    metavar="MODULE:FUNCTION",
-    help="Instead of FILE: a function that returns a TorchRec model (meta device will do).",
-)
+@factory_option("Instead of FILE: a function that returns a TorchRec model (meta device will do).")
 @click.option(
     "--from",
     "start",

@@ -8,7 +8,7 @@ import click
 
 from costmodel.base.limits import MOST_RANKS, MOST_SAMPLES
 from costmodel.base.units import GB, GIB, KB, KIB, MB, MIB
-from planner.cli.values import HARDWARE, refuse_overwriting
+from planner.cli.values import HARDWARE, Parsed, refuse_overwriting
 from planner.environment.settings import parse_count, parse_headroom, parse_share, parse_time
 from planner.show.output import Output
 
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 
     from costmodel.domain.workload import Workload
     from planner.environment.settings import Settings
-
-    _ParamType = click.ParamType[Any]
-else:
-    _ParamType = click.ParamType  # generic from click 8.4 on
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -52,23 +48,6 @@ def parse_size(text: str) -> float:
     return num_bytes
 
 
-class Parsed(_ParamType):
-    """A value read by a function that raises ValueError with what is wrong."""
-
-    def __init__(self, name: str, parse: Callable[[str], float | str]) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's signature
-        """Read the value of an option."""
-        if not isinstance(value, str):
-            return value
-        try:
-            return self._parse(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
 def parse_group(text: str) -> int | str:
     """Return the number of GPUs of a group, or ``auto``."""
     return AUTO if text.strip() == AUTO else parse_count(text)
@@ -98,6 +77,13 @@ nodes_option = click.option(
     type=GPUS,
     help="Nodes they are on; by default as few as hold them.",
 )
+
+
+def factory_option(meaning: str) -> Callable[[Command], Command]:
+    """Return the option that names a function which returns a TorchRec model."""
+    return click.option("--from-torchrec", "factory", metavar="MODULE:FUNCTION", help=meaning)
+
+
 hardware_option = click.option(
     "--hardware",
     metavar="NAME|FILE",

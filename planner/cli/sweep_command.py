@@ -11,7 +11,7 @@ from planner.cli.pages import check_page, html_option, write_page
 from planner.cli.shared_options import (
     SEED,
     TIME,
-    Parsed,
+    factory_option,
     headroom_option,
     model_options,
     output_options,
@@ -26,6 +26,7 @@ from planner.cli.values import (
     SHARDER,
     WRITTEN,
     ListOf,
+    Parsed,
     parse_name,
     refuse_overwriting,
 )
@@ -76,10 +77,7 @@ def _sku(text: str) -> tuple[str, str]:
 
 @click.command("sweep")
 @click.argument("workload", metavar="FILE", type=FILE, required=False)
-@click.option(
-    "--from-torchrec", "factory", metavar="MODULE:FUNCTION",
-    help="Instead of FILE: a function that returns a TorchRec model (meta device will do).",
-)  # fmt: skip
+@factory_option("Instead of FILE: a function that returns a TorchRec model (meta device will do).")
 @model_options
 @click.option(
     "--gpus", type=ListOf(parse_multiple), required=True, metavar="8,16,32",

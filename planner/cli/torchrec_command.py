@@ -12,6 +12,7 @@ from planner.cli.shared_options import (
     COUNT,
     GPUS,
     ModelTold,
+    factory_option,
     hardware_option,
     model_options,
     nodes_option,
@@ -49,12 +50,7 @@ def command() -> None:
     metavar="PATH",
     help="The module that all tables are in, as in `sparse_arch.embedding_bag_collection`.",
 )
-@click.option(
-    "--from-torchrec",
-    "factory",
-    metavar="MODULE:FUNCTION",
-    help="Instead: a function that returns the model (meta device will do).",
-)
+@factory_option("Instead: a function that returns the model (meta device will do).")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), help="Where the job runs.")
 @click.option(
     "--gpus-per-host",
@@ -152,12 +148,7 @@ def _wrapper_call(file: "PlanFile") -> str:
     "-o", "--output", "target", metavar="PLAN", type=WRITTEN, help="FILE with `.json` unless given."
 )
 @click.option("--workload", metavar="FILE", type=FILE, help="The workload that the plan is for.")
-@click.option(
-    "--from-torchrec",
-    "factory",
-    metavar="MODULE:FUNCTION",
-    help="Instead: a function that returns the model.",
-)
+@factory_option("Instead: a function that returns the model.")
 @click.option("--like", metavar="PLAN", type=FILE, help="Instead: a plan file for the same job.")
 @model_options
 @click.option("--gpus", type=GPUS, help="GPUs in all, unless --like has them.")

@@ -65,13 +65,29 @@ class Completed(_ParamType):
         return [*items, *(CompletionItem(before + comma + name) for name in found)]
 
 
-class ListOf(_ParamType):
+class Parsed(_ParamType):
+    """A value read by a function that raises ValueError with what is wrong."""
+
+    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's signature
+        """Read the value of an option."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class ListOf(Parsed):
     """Values between commas, each read by a function that raises ValueError with what is wrong."""
 
-    name = "list"
-
     def __init__(self, parse: Callable[[str], object], values: Completed | None = None) -> None:
-        self._parse, self._values = parse, values
+        super().__init__("list", lambda text: tuple(map(parse, text.split(","))))
+        self._values = values
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -81,36 +97,24 @@ class ListOf(_ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's signature
         """Read the values of an option."""
-        if not isinstance(value, str):
-            return value
-        if self._values is not None:
+        if self._values is not None and isinstance(value, str):
             for each in value.split(","):
                 self._values.convert(each, param, ctx)
-        try:
-            return tuple(self._parse(each) for each in value.split(","))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+        return super().convert(value, param, ctx)
 
 
-class Pairs(_ParamType):
+class Pairs(Parsed):
     """``NAME=VALUE``, the value read by a function that raises ValueError with what is wrong."""
 
-    name = "pair"
-
     def __init__(self, parse: Callable[[str], object], *, nameless: bool = False) -> None:
-        self._parse, self._nameless = parse, nameless
+        def pair(text: str) -> tuple[str, object]:
+            """Return the name, empty if there may be none, and the value."""
+            name, _, value = text.rpartition("=")
+            if not name and not nameless:
+                raise ValueError(f"`{text}` is no NAME=VALUE")
+            return name, parse(value if name else text)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's signature
-        """Return the name, empty if there may be none, and the value."""
-        if not isinstance(value, str):
-            return value
-        name, equals, text = value.rpartition("=")
-        if not name and not self._nameless:
-            self.fail(f"`{value}` is no NAME=VALUE", param, ctx)
-        try:
-            return name, self._parse(text if equals and name else value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+        super().__init__("pair", pair)
 
 
 def parse_name(text: str) -> str:
