@@ -35,7 +35,7 @@ class GivenStep:
             launch_delay=operations.launch_delay,
             like=operations.like,
         )
-        timed = [index for index, op in enumerate(template.ops) if _is_given(op)]
+        timed = [index for index, op in enumerate(template.ops) if op.work.kind is WorkKind.GIVEN]
         rows = [0] * len(template.ops)
         for row, index in enumerate(timed):
             rows[index] = row
@@ -72,10 +72,6 @@ class GivenStep:
                 numbers[:] = block[variant]
                 times[first + variant] = clock.step_time(self.step)
         return times
-
-
-def _is_given(op: TemplateOp) -> bool:
-    return op.work.kind is WorkKind.GIVEN
 
 
 def _template_op(op: Op) -> TemplateOp:

@@ -120,7 +120,7 @@ def _varied(
         in_host_memory = replace(
             tables,
             compute_kernel=ComputeKernel.FUSED_UVM_CACHING if cached else ComputeKernel.FUSED_UVM,
-            cache_load_factor=_cache_share(place[1]) if cached else 0.0,
+            cache_load_factor=float(f"{_between(place[1], (0.02, 0.5)):.2g}") if cached else 0.0,
         )
         return _fitting(in_host_memory, limits.uvm_bytes)
     if 0 < place[1] < limits.unpooled_share:
@@ -139,11 +139,6 @@ def _is_weighted(
     """Return whether ids carry weights, as only sums of rows can have."""
     fused = tables.compute_kernel is ComputeKernel.FUSED and tables.pooling is Pooling.SUM
     return fused and bool(place[2] < limits.weighted_share)
-
-
-def _cache_share(share: float) -> float:
-    """Return a share of rows to cache between 2% and 50%."""
-    return float(f"{_between(share, (0.02, 0.5)):.2g}")
 
 
 def _fitting(tables: TableSet, most: Bytes) -> TableSet:

@@ -1,4 +1,4 @@
-"""Measuring matrix products and memory-bound operators."""
+"""Measuring matrix products, memory-bound operators, and single operators of dense parts."""
 
 from collections.abc import Callable
 from math import inf
@@ -9,10 +9,12 @@ import torch
 from costmodel.base.units import Seconds
 from costmodel.domain.workload import DataType
 from planner.calibration.device import DeviceUnderTest, Stopwatch, repeated
-from planner.calibration.points import GemmPoint, StreamOp, StreamPoint
+from planner.calibration.operator_calls import CALLS, Numbers
+from planner.calibration.points import GemmPoint, OperatorPoint, StreamOp, StreamPoint
 from planner.calibration.records import Record, record_of
 
 _BUDGET: Seconds = 0.15
+_OPERATOR_BUDGET: Seconds = 0.06
 _PRODUCTS = 4
 """Number of products timed together in a row, after one that fetches the operands."""
 _CONCAT_BLOCKS = 8
@@ -162,3 +164,16 @@ def _run(op: StreamOp, inputs: tuple[Any, ...]) -> object:
     if op is StreamOp.IN_PLACE:
         return inputs[0].mul_(0.5)
     return torch.add(*inputs) if op is StreamOp.ADD else inputs[0].clone()
+
+
+def measure_operator(point: OperatorPoint, device: DeviceUnderTest) -> Record:
+    """Return the record of an operator whose operands are not in the cache."""
+    call = CALLS[point.operator](Numbers(point.num_elements, device.name))
+
+    def once() -> dict[str, Stopwatch]:
+        device.flush()
+        with device.stopwatch() as watch:
+            call()
+        return {"operator": watch}
+
+    return record_of(point, repeated(once, device, budget=_OPERATOR_BUDGET))

@@ -8,10 +8,9 @@ import torch
 from costmodel.base.errors import PlannerError
 from planner.calibration.device import DeviceUnderTest
 from planner.calibration.measure_collectives import measure_collective
-from planner.calibration.measure_dense import measure_product, measure_stream
+from planner.calibration.measure_dense import measure_operator, measure_product, measure_stream
 from planner.calibration.measure_embedding import TableKernel
 from planner.calibration.measure_host import measure_host
-from planner.calibration.measure_operators import measure_operator
 from planner.calibration.points import EmbeddingPoint, Family, Point, StreamPoint, TableSet
 from planner.calibration.records import Failure, Record
 

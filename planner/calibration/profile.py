@@ -31,10 +31,10 @@ from planner.calibration.fit_embedding import (
     fit_lookups,
     fit_uvm,
 )
+from planner.calibration.fit_gemm import fit_gemm
 from planner.calibration.fit_host import HostFit, fit_host
 from planner.calibration.fit_stream import CALL_TIME, StreamFit, StreamSetting, fit_stream
 from planner.calibration.fit_updates import by_backward
-from planner.calibration.gemm_constants import fit_gemm
 from planner.calibration.lookup_data import LookupSetting
 from planner.calibration.own_times import fit_own_times
 from planner.calibration.points import (

@@ -268,7 +268,7 @@ class Log:
                         self.caveats.append(f"`{name}` has `{shown}` among numbers: taken as texts")
                 except _UNREADABLE as error:
                     told = Form("none", why=_short(error))
-                    self.caveats.append(_left_out(name, told.why))
+                    self.caveats.append(f"`{name}` cannot be read, and is left out: {told.why}")
                 self._take(name, told)
 
     def _first_table(self) -> Any:  # noqa: ANN401 - pyarrow has no types
@@ -362,10 +362,6 @@ class Log:
 
 _UNREADABLE = (ValueError, OSError, NotImplementedError, TypeError, KeyError)
 """Errors of pyarrow at what it cannot read; ``ArrowException`` is the base of none of its own."""
-
-
-def _left_out(name: str, why: str) -> str:
-    return f"`{name}` cannot be read, and is left out: {why}"
 
 
 def _short(error: BaseException) -> str:

@@ -127,7 +127,7 @@ def planned_with_care(
         first = find(judged, replace(search, time_limit=FIRST_SHARE * search.time_limit), ())
     except InfeasibleError:  # what is judged may need more memory
         return find(apart, rest(), ())
-    first = _retimed(first, workload, topology)
+    first = replace(first, step_time=Objective(workload, topology).step_time(first.found))
     replicated = _replicates(first.found, workload, apart)
     if not replicated and (first.early is not None or first.status is not SearchStatus.LIMIT):
         return first
@@ -139,11 +139,6 @@ def planned_with_care(
         return min(first, second, key=lambda each: each.step_time)
     sure = _is_surely_faster(judged, topology, first.found, second.found)
     return first if sure else second
-
-
-def _retimed(attempt: Attempt, workload: Workload, topology: Topology) -> Attempt:
-    """Return an attempt with its plan's step for another workload."""
-    return replace(attempt, step_time=Objective(workload, topology).step_time(attempt.found))
 
 
 def _replicates(plan: ShardingPlan, workload: Workload, apart: Workload) -> bool:

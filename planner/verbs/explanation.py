@@ -128,7 +128,7 @@ def explained(planned: Planned) -> Explanation:
     timeline = plan_timeline(planned.workload, planned.topology, planned.plan)
     return Explanation(
         report=planned.report,
-        last_rank=_last_rank(timeline),
+        last_rank=timeline.graph.nodes[timeline.last_node].rank,
         path=path_rows(timeline),
         choices=_explained_tables(planned, timeline),
         rival=explained_rival(planned.workload, planned.topology, planned.plan),
@@ -168,10 +168,6 @@ def _bound_text(node: Node) -> str:
     if node.basis.bound_by is not None:
         return node.basis.bound_by.value
     return "CPU time" if node.stage is Stage.HOST else ""
-
-
-def _last_rank(timeline: Timeline) -> int:
-    return timeline.graph.nodes[timeline.last_node].rank
 
 
 def _explained_tables(planned: Planned, timeline: Timeline) -> tuple[TableExplanation, ...]:

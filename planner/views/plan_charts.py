@@ -8,7 +8,7 @@ import numpy as np
 
 from costmodel.base.units import GIB, MS
 from costmodel.memory.storage import plan_shard_bytes
-from costmodel.step.graph import Node, Resource
+from costmodel.step.graph import Resource
 from costmodel.step.timeline import Timeline
 from planner.pages.charts import VEGA, Spec, field, layer, spec, timed, tooltip
 from planner.pages.timelines import ROW, WAITING, TimelineStyle, color, timeline_spec
@@ -136,11 +136,7 @@ def plan_timeline_spec(timeline: Timeline, ranks: Sequence[int] | None = None) -
     return timeline_spec(timeline, shown_ranks(timeline) if ranks is None else ranks, _STYLE)
 
 
-def _stage_name(node: Node) -> str:
-    return STAGE_NAMES[node.stage]
-
-
-_STYLE = TimelineStyle(part=_stage_name, colors=_COLORS)
+_STYLE = TimelineStyle(part=lambda node: STAGE_NAMES[node.stage], colors=_COLORS)
 
 
 def memory_rows(planned: "Planned") -> list[dict[str, Any]]:

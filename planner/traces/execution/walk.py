@@ -219,7 +219,7 @@ class _Walk:
             self._start(op, collective, context)
         elif self._has_kernel(op):
             self._add(TracedWorkKind.KERNEL, op.name, context, op=op)
-        elif _waits(op):
+        elif op.name == "record_param_comms" and "wait" in op.arguments:
             self._add(TracedWorkKind.WAIT, op.name, context)
             self.pending = False
         elif "::" in op.name and not op.name.startswith(_FUNCTION):
@@ -331,11 +331,6 @@ def _on_gpu(op: TraceOp) -> bool:
     return any(
         each.device and not each.device.startswith("cpu") for each in (*op.inputs, *op.outputs)
     )
-
-
-def _waits(op: TraceOp) -> bool:
-    """Return whether an operator waits for a collective."""
-    return op.name == "record_param_comms" and "wait" in op.arguments
 
 
 def _message_bytes(op: TraceOp, kind: CollectiveOp) -> Bytes:
