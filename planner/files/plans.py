@@ -197,7 +197,7 @@ def plan_from_tables(tables: Iterable[Mapping[str, Any]], topology: Topology) ->
 
 def plan_text(data: Mapping[str, Any]) -> str:
     """Return plain data as JSON with one table, rank or other list item per line."""
-    body = ",\n".join(f"  {_json(key)}: {_block(value, 2)}" for key, value in data.items())
+    body = ",\n".join(f"  {dump_json(key)}: {_block(value, 2)}" for key, value in data.items())
     return f"{{\n{body}\n}}\n"
 
 
@@ -205,14 +205,10 @@ def _block(value: Any, indent: int) -> str:  # noqa: ANN401 - plain JSON data
     """Return a value as indented JSON lines."""
     pad = " " * indent
     if isinstance(value, Mapping) and any(isinstance(item, list) for item in value.values()):
-        rows = [f"{_json(key)}: {_block(item, indent + 2)}" for key, item in value.items()]
+        rows = [f"{dump_json(key)}: {_block(item, indent + 2)}" for key, item in value.items()]
         return "{\n" + ",\n".join(f"{pad}  {row}" for row in rows) + f"\n{pad}}}"
     if isinstance(value, list) and value and isinstance(value[0], Mapping):
-        return "[\n" + ",\n".join(f"{pad}  {_json(item)}" for item in value) + f"\n{pad}]"
-    return _json(value)
-
-
-def _json(value: Any) -> str:  # noqa: ANN401 - plain JSON data
+        return "[\n" + ",\n".join(f"{pad}  {dump_json(item)}" for item in value) + f"\n{pad}]"
     return dump_json(value)
 
 

@@ -16,11 +16,11 @@ from planner.files.disk import read_bytes, source_name
 from planner.files.pickles import PickledObject
 from planner.files.torch_files import is_legacy, load_torch
 from planner.inspection.samples import (
+    FeatureSample,
     RecordedIds,
     concatenated,
     from_arrays,
     from_jagged,
-    from_lengths,
     from_matrix,
     from_offsets,
     names_from,
@@ -187,7 +187,9 @@ def _object(value: PickledObject, depth: int = 0) -> RecordedIds:
         return RecordedIds(features=from_jagged(names_from(state["_keys"]), ids, lengths))
     if "_values" in state:
         ids, lengths = _jagged(value.of.name, state)
-        return RecordedIds(features=(from_lengths("t0", ids, lengths),), named=False)
+        return RecordedIds(
+            features=(FeatureSample(name="t0", ids=ids, lengths=lengths),), named=False
+        )
     raise ValueError(f"a saved `{value.of.name}`, not tensors of ids")
 
 

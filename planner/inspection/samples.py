@@ -67,11 +67,6 @@ class RecordedIds:
     """Names of arrays that are not ids."""
 
 
-def from_lengths(name: str, ids: Integers, lengths: Integers) -> FeatureSample:
-    """Return a feature, given the number of ids of every sample."""
-    return FeatureSample(name=name, ids=ids, lengths=lengths)
-
-
 def from_offsets(name: str, ids: Integers, offsets: Integers) -> FeatureSample:
     """Return a feature, given where every sample begins, with or without the last end."""
     offsets = offsets.astype(np.int64)
@@ -137,7 +132,7 @@ def from_arrays(arrays: Mapping[str, Any]) -> RecordedIds:
             parts = {what: arrays[key] for what, key in pairs[name].items()}
             base = _base(name)[0] or name
             ids, lengths = _values_and_lengths(base, {"values": array, **parts})
-            features.append(from_lengths(base, ids, lengths))
+            features.append(FeatureSample(name=base, ids=ids, lengths=lengths))
         elif name not in used and _are_ids(array):
             features.append(from_matrix(name, array))
         elif name not in used:
@@ -177,7 +172,7 @@ def _unnamed(arrays: Mapping[str, Any]) -> RecordedIds:
         names = [f"t{number}" for number in range(len(lengths))]
         return RecordedIds(features=from_jagged(names, ids, flat, named=False), named=False)
     ids, flat = _values_and_lengths("values", arrays)
-    return RecordedIds(features=(from_lengths("t0", ids, flat),), named=False)
+    return RecordedIds(features=(FeatureSample(name="t0", ids=ids, lengths=flat),), named=False)
 
 
 def _values_and_lengths(name: str, arrays: Mapping[str, Any]) -> tuple[Integers, Integers]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from costmodel.base.limits import MOST_ROWS
 from costmodel.inputs.distribution import ReuseHistogram, UniqueFraction, Zipf
-from costmodel.inputs.reuse import NUM_BINS, ZipfFit, fitted_zipf
+from costmodel.inputs.reuse import NUM_BINS, ZipfFit, fitted_zipf, reuse_rows
 from planner.inspection.column_facts import ColumnFacts
 from planner.inspection.counting import Moments, TableCounts
 from planner.inspection.key_counts import Spectrum, mixed
@@ -190,7 +190,7 @@ def observe(
     skew = _skew(spectrum, rows)
     inputs = _inputs(bins, sums, float(sums.sum()), _ranges(spectrum, rows, skew))
     unique = drawn if shuffled else counts.rows_by_hits.sum() / counts.num_batches
-    reuse = _reuse(inputs, rows.number, lookups) if shuffled else _folded(bins)
+    reuse = reuse_rows(inputs, rows.number, lookups) if shuffled else _folded(bins)
     fit = fitted_zipf(
         reuse, num_lookups=lookups, num_embeddings=rows.number, num_batches=counts.num_batches
     )
@@ -236,12 +236,6 @@ def length_spread(batches: Moments) -> float | None:
     if batches.number < LEAST_BATCHES or not batches.mean:
         return None
     return batches.std(ddof=1) / batches.mean
-
-
-def _reuse(inputs: ReuseHistogram, rows: int, lookups: float) -> tuple[float, ...]:
-    from costmodel.inputs.reuse import reuse_rows
-
-    return reuse_rows(inputs, rows, lookups)
 
 
 def _folded(bins: NDArray[np.float64]) -> tuple[float, ...]:

@@ -105,11 +105,7 @@ def _features(model: nn.Module) -> tuple[_Feature, ...]:
     """Return the features of all tables of a model, each once."""
     found: dict[str, _Feature] = {}
     for module in model.modules():
-        configs: Sequence[Any] = ()
-        if isinstance(module, EmbeddingBagCollectionInterface):
-            configs = module.embedding_bag_configs()
-        elif isinstance(module, EmbeddingCollectionInterface):
-            configs = module.embedding_configs()
+        configs = table_configs(module)
         is_sequence = isinstance(module, EmbeddingCollectionInterface)
         weighted = not is_sequence and bool(configs) and bool(module.is_weighted())
         for config in configs:
@@ -122,6 +118,16 @@ def _features(model: nn.Module) -> tuple[_Feature, ...]:
                     known.is_weighted or weighted,
                 )
     return tuple(found.values())
+
+
+def table_configs(module: nn.Module | None) -> Sequence[Any]:
+    """Return the configurations of a collection's tables; of other modules none."""
+    configs: Sequence[Any] = ()
+    if isinstance(module, EmbeddingBagCollectionInterface):
+        configs = module.embedding_bag_configs()
+    elif isinstance(module, EmbeddingCollectionInterface):
+        configs = module.embedding_configs()
+    return configs
 
 
 class _Forward:

@@ -21,6 +21,7 @@ from costmodel.domain.workload import (
     Optimizer,
     Pooling,
 )
+from planner.operators.made_batches import table_configs
 from planner.torchrec.communication import (
     fused_params,
     output_type,
@@ -34,7 +35,6 @@ from planner.torchrec.modules import (
     collection_of,
     every_table,
     on_device,
-    table_configs,
 )
 from planner.torchrec.overlooked import check_ids, nothing_left
 from planner.torchrec.plan_conversion import TableLocation

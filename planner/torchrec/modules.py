@@ -7,15 +7,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from torch import nn
 from torchrec.distributed.planner.utils import sharder_name
-from torchrec.modules.embedding_modules import (
-    EmbeddingBagCollection,
-    EmbeddingBagCollectionInterface,
-    EmbeddingCollection,
-    EmbeddingCollectionInterface,
-)
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.domain.workload import DenseModel
+from planner.operators.made_batches import table_configs
 from planner.torchrec.dense_training import DenseTraining
 from planner.torchrec.observed_inputs import SampleBatch
 from planner.torchrec.setting_treatments import WRAPPERS
@@ -197,16 +193,6 @@ def collection_of(module: nn.Module) -> nn.Module | None:
 
 def _is_collection(module: nn.Module) -> bool:
     return isinstance(module, EmbeddingBagCollection | EmbeddingCollection)
-
-
-def table_configs(collection: nn.Module | None) -> Sequence[Any]:
-    """Return the configurations of a collection's tables."""
-    configs: Sequence[Any] = ()
-    if isinstance(collection, EmbeddingBagCollectionInterface):
-        configs = collection.embedding_bag_configs()
-    elif isinstance(collection, EmbeddingCollectionInterface):
-        configs = collection.embedding_configs()
-    return configs
 
 
 class _Asked(NamedTuple):

@@ -92,8 +92,6 @@ class PrintedStatistics:
     memory: PrintedMemory | None
     weights: Mapping[str, Bytes]
     """Weights of all tables, by compute kernel; older versions print none."""
-    optimizer_states: Mapping[str, Bytes]
-    """Optimizer states of all tables, likewise."""
 
 
 def read_statistics(path: str | Path) -> PrintedStatistics:
@@ -155,7 +153,6 @@ class _Reader:
             tables=tables,
             memory=self._memory(),
             weights=self._sizes("Compute Kernels Embedding Weights:"),
-            optimizer_states=self._sizes("Compute Kernels Optimizer State:"),
         )
 
     def _note(self, row: Row, message: str, *, column: int = 1, hint: str | None = None) -> None:

@@ -83,17 +83,19 @@ def write_trace(timeline: Timeline, path: str | Path, steps: Iterable[StepSpan] 
     write_text(path, trace_text(timeline, steps))
 
 
-def trace_text(timeline: Timeline, steps: Iterable[StepSpan] = ()) -> str:
-    """Return the trace as JSON, one event per line."""
-    head = dump_json({
+def trace_head(timeline: Timeline, rank: int) -> dict[str, Any]:
+    """Return what a trace file of a rank begins with."""
+    size = timeline.graph.world_size
+    return {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
-        "distributedInfo": {
-            "backend": "nccl",
-            "rank": timeline.graph.ranks[0],
-            "world_size": timeline.graph.world_size,
-        },
-    })
+        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": size},
+    }
+
+
+def trace_text(timeline: Timeline, steps: Iterable[StepSpan] = ()) -> str:
+    """Return the trace as JSON, one event per line."""
+    head = dump_json(trace_head(timeline, timeline.graph.ranks[0]))
     events = ",\n".join(dump_json(event) for event in trace_events(timeline, steps))
     return f'{head[:-1]}, "traceEvents": [\n{events}\n]}}\n'
 
@@ -134,31 +136,38 @@ def _common_steps(timeline: Timeline) -> Iterator[StepSpan]:
             yield StepSpan(rank, step, starts[step], end)
 
 
-def _step(step: StepSpan) -> Event:
-    """Return a step as a slice, as ``torch.profiler`` annotates steps."""
+def _event(
+    category: str,
+    name: str,
+    rank: int,
+    thread: int,
+    span: Mapping[str, float],
+    args: Mapping[str, Any],
+) -> Event:
+    """Return a slice of a rank's thread: ``span`` has its start and duration."""
     return {
         "ph": "X",
-        "cat": "user_annotation",
-        "name": f"ProfilerStep#{step.number}",
-        "pid": step.rank,
-        "tid": _STEPS,
-        **_span(step.start, step.end),
-        "args": {},
+        "cat": category,
+        "name": name,
+        "pid": rank,
+        "tid": thread,
+        **span,
+        "args": dict(args),
     }
+
+
+def _step(step: StepSpan) -> Event:
+    """Return a step as a slice, as ``torch.profiler`` annotates steps."""
+    name, span = f"ProfilerStep#{step.number}", _span(step.start, step.end)
+    return _event("user_annotation", name, step.rank, _STEPS, span, {})
 
 
 def _slice(timeline: Timeline, index: int, thread: int) -> Event:
     """Return a node as a slice; a collective's contains its wait for peers, as in profilers."""
     node = timeline.graph.nodes[index]
-    return {
-        "ph": "X",
-        "cat": _CATEGORIES[node.kind],
-        "name": _shown_name(node),
-        "pid": node.rank,
-        "tid": thread,
-        **_span(_shown_start(timeline, index), timeline.ends[index]),
-        "args": _args(timeline, index, thread),
-    }
+    span = _span(_shown_start(timeline, index), timeline.ends[index])
+    args = _args(timeline, index, thread)
+    return _event(_CATEGORIES[node.kind], _shown_name(node), node.rank, thread, span, args)
 
 
 def _shown_name(node: Node) -> str:
@@ -218,16 +227,7 @@ def _moment(
 ) -> Event:
     """Return an event without length on a rank's thread at a time."""
     rank, thread, at = where
-    return {
-        "ph": "X",
-        "cat": category,
-        "name": name,
-        "pid": rank,
-        "tid": thread,
-        "ts": at,
-        "dur": 0,
-        "args": dict(args),
-    }
+    return _event(category, name, rank, thread, {"ts": at, "dur": 0}, args)
 
 
 def _arrows(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:

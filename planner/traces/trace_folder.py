@@ -8,7 +8,13 @@ from pathlib import Path
 from costmodel.step.timeline import Timeline
 from planner.files.disk import check_writable, file_error, make_folder, write_text
 from planner.files.json_text import dump_json
-from planner.traces.chrome_trace import Event, StepSpan, trace_events, write_trace
+from planner.traces.chrome_trace import (
+    Event,
+    StepSpan,
+    trace_events,
+    trace_head,
+    write_trace,
+)
 
 
 def is_folder(path: str | Path) -> bool:
@@ -51,11 +57,8 @@ def write_traces(
     across = _across(events)
     written = []
     for rank in timeline.graph.ranks:
-        size = timeline.graph.world_size
         document = {
-            "schemaVersion": 1,
-            "displayTimeUnit": "ms",
-            "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": size},
+            **trace_head(timeline, rank),
             "traceEvents": [
                 event for event in events if event["pid"] == rank and event.get("id") not in across
             ],

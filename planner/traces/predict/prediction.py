@@ -212,28 +212,27 @@ def _own_time(timeline: Timeline, rank: int) -> Seconds:
     return ends[last] - ends.get(last - 1, 0.0)
 
 
-def _families(kernels: Iterable[Timed], num_ranks: int) -> list[FamilyTime]:
+def _families(kernels: Sequence[Timed], num_ranks: int) -> list[FamilyTime]:
     """Return kernels and seconds of every family, per rank, the longest first."""
-    counts: dict[str, int] = defaultdict(int)
-    times: dict[str, Seconds] = defaultdict(float)
-    for kernel in kernels:
-        counts[kernel.family] += 1
-        times[kernel.family] += kernel.estimate.seconds
     return [
-        FamilyTime(family=name, count=counts[name] / num_ranks, seconds=times[name] / num_ranks)
-        for name in sorted(times, key=lambda name: -times[name])
+        FamilyTime(family=name, count=count / num_ranks, seconds=seconds / num_ranks)
+        for name, count, seconds in _summed((each.family, each) for each in kernels)
     ]
 
 
-def _unknown(kernels: Iterable[Timed], total: Seconds) -> list[UnknownOperator]:
+def _unknown(kernels: Sequence[Timed], total: Seconds) -> list[UnknownOperator]:
     """Return the operators without a model, with their share of ``total``, the longest first."""
-    counts: dict[str, int] = defaultdict(int)
-    times: dict[str, Seconds] = defaultdict(float)
-    for kernel in kernels:
-        if not kernel.known:
-            counts[kernel.name] += 1
-            times[kernel.name] += kernel.estimate.seconds
+    unknown = ((each.name, each) for each in kernels if not each.known)
     return [
-        UnknownOperator(name=name, count=counts[name], share=times[name] / total)
-        for name in sorted(times, key=lambda name: -times[name])
+        UnknownOperator(name=name, count=count, share=seconds / total)
+        for name, count, seconds in _summed(unknown)
     ]
+
+
+def _summed(named: Iterable[tuple[str, Timed]]) -> list[tuple[str, int, Seconds]]:
+    """Return number and seconds of the kernels of each name, the longest first."""
+    times: dict[str, list[Seconds]] = defaultdict(list)
+    for name, kernel in named:
+        times[name].append(kernel.estimate.seconds)
+    summed = [(name, len(own), sum(own)) for name, own in times.items()]
+    return sorted(summed, key=lambda each: -each[2])

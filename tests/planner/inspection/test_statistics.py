@@ -12,7 +12,7 @@ from planner.inspection.block_ids import Ids
 from planner.inspection.counter import RankBatches, counter_of
 from planner.inspection.kinds import Kind, kind_of
 from planner.inspection.recorded import Arrays
-from planner.inspection.samples import RecordedIds, from_lengths
+from planner.inspection.samples import FeatureSample, RecordedIds
 from planner.inspection.statistics import (
     LARGEST_ERROR,
     TableObservation,
@@ -31,7 +31,7 @@ def observed(
         ids, lengths = given if isinstance(given, tuple) else (given, None)
         array = np.asarray(ids)
         each = np.ones(len(array), int) if lengths is None else np.asarray(lengths)
-        made.append(from_lengths("abc"[place], array, each))
+        made.append(FeatureSample(name="abc"[place], ids=array, lengths=each))
     names = tuple(feature.name for feature in made)
     asked = Asked(
         share={"x": names},
