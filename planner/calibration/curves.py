@@ -11,6 +11,7 @@ from scipy.optimize import isotonic_regression, least_squares
 
 from costmodel.base.arrays import Array
 from costmodel.base.limits import MOST_ERROR
+from costmodel.domain.hardware import KernelFamily, Source
 
 Form: TypeAlias = Callable[[Array], Array]
 """Returns seconds for sizes in bytes."""
@@ -82,6 +83,20 @@ def accuracy(errors: Array) -> Accuracy:
         mape=rounded(float(np.mean(size))),
         gmae=rounded(float(np.exp(np.mean(np.log(size + 1e-4))))),
         p90=rounded(min(MOST_ERROR, float(np.quantile(size, 0.9)))),
+    )
+
+
+def fitted_family(
+    errors: Accuracy, num_points: int, origin: str, ranges: Mapping[str, tuple[float, float]]
+) -> KernelFamily:
+    """Return what fitted kernels rest on, as a profile says it."""
+    return KernelFamily(
+        source=Source.FITTED,
+        origin=origin,
+        num_points=num_points,
+        error=errors.median,
+        error_p90=errors.p90,
+        ranges=ranges,
     )
 
 

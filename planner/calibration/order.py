@@ -17,6 +17,7 @@ from planner.calibration.points import (
     OperatorPoint,
     Point,
     StreamPoint,
+    TableSet,
 )
 
 Unit: TypeAlias = tuple[Point, ...]
@@ -46,7 +47,7 @@ def ordered_families(grid: Mapping[Family, Sequence[Point]], *, on_cpu: bool) ->
     """Yield the families of a grid."""
     for family, points in grid.items():
         if family is Family.EMBEDDING:
-            sets = [tuple(some) for _, some in groupby(points, key=_tables)]
+            sets = [tuple(some) for _, some in groupby(points, key=tables_in)]
             yield Ordered(family, _CPU_SETS if on_cpu else _SETS, sets)
             continue
         if family is Family.OPERATOR:
@@ -108,5 +109,6 @@ def _operator(point: Point) -> Hashable:
     return point.operator if isinstance(point, OperatorPoint) else None
 
 
-def _tables(point: Point) -> Hashable:
+def tables_in(point: Point) -> TableSet | None:
+    """Return the tables that a lookup needs in memory; None: it is no lookup."""
     return point.tables if isinstance(point, EmbeddingPoint) else None

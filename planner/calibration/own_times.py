@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from costmodel.domain.hardware import Gpu, KernelFamily, Source
+from costmodel.domain.hardware import Gpu, KernelFamily
 from costmodel.kernels.pointwise import pointwise_time
-from planner.calibration.curves import Accuracy
+from planner.calibration.curves import Accuracy, fitted_family
 from planner.calibration.fit_embedding import EmbeddingFit
-from planner.calibration.fit_operators import OperatorFit, fit_operators
+from planner.calibration.fit_operators import fit_operators
 from planner.calibration.fit_updates import fit_updates
 from planner.calibration.lookup_data import LookupSetting
 from planner.calibration.points import OperatorPoint
@@ -53,6 +53,13 @@ def fit_own_times(
     own = [record for record in records if isinstance(record.point, OperatorPoint)]
     operators = fit_operators(own, lambda num_bytes: pointwise_time(num_bytes, gpu))
     updates = fit_updates(backwards, lookups, setting)
+    families: dict[str, KernelFamily] = {}
+    if operators:
+        by_bytes = f"{origin}; by bytes alone {100 * operators.errors_by_bytes.median:.0f}%"
+        sizes = {"num_elements": operators.num_elements}
+        families["operators"] = fitted_family(
+            operators.errors, operators.num_points, by_bytes, sizes
+        )
     fields: dict[str, Any] = {}
     if operators:
         fields["element_times"] = operators.element_times
@@ -61,18 +68,6 @@ def fit_own_times(
     return OwnTimes(
         fields=fields,
         sources={f"gpu.{name}": f"fitted: {origin}" for name in fields},
-        families={"operators": _family(operators, origin)} if operators else {},
+        families=families,
         errors={f"embedding_backward {key}": fit.errors for key, fit in updates.items()},
-    )
-
-
-def _family(fit: OperatorFit, origin: str) -> KernelFamily:
-    """Return what the times of operators rest on."""
-    return KernelFamily(
-        source=Source.FITTED,
-        origin=f"{origin}; by bytes alone {100 * fit.errors_by_bytes.median:.0f}%",
-        num_points=fit.num_points,
-        error=fit.errors.median,
-        error_p90=fit.errors.p90,
-        ranges={"num_elements": fit.num_elements},
     )

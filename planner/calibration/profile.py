@@ -22,7 +22,7 @@ from costmodel.domain.hardware import (
 from costmodel.kernels.collectives import bus_factor
 from costmodel.kernels.shard_traffic import Caches, warp_caches
 from costmodel.step.issue import LOOKUP, LOOKUP_BACKWARD
-from planner.calibration.curves import Accuracy, Samples, accuracy, rounded
+from planner.calibration.curves import Accuracy, Samples, accuracy, fitted_family, rounded
 from planner.calibration.enough import check_enough
 from planner.calibration.fit_collectives import fit_samples, uneven_errors
 from planner.calibration.fit_embedding import (
@@ -369,7 +369,7 @@ def _families(fits: _Fits) -> dict[str, KernelFamily]:
         f"{name} {100 * errors.median:.0f}%" for name, errors in lookups.by_kind.items()
     )
     found = {
-        name: _family(errors, lookups.num_points, f"{fits.origin}; {kinds}", ranges)
+        name: fitted_family(errors, lookups.num_points, f"{fits.origin}; {kinds}", ranges)
         for name, errors in (
             ("embedding_forward", lookups.forward),
             ("embedding_backward", lookups.backward),
@@ -377,24 +377,11 @@ def _families(fits: _Fits) -> dict[str, KernelFamily]:
     }
     stream, host = fits.stream, fits.host
     sizes = {"num_bytes": stream.num_bytes}
-    found["memory_bound"] = _family(
+    found["memory_bound"] = fitted_family(
         stream.errors, stream.num_points + stream.num_others, fits.origin, sizes
     )
-    found["host"] = _family(host.errors, host.num_points, fits.origin, {})
+    found["host"] = fitted_family(host.errors, host.num_points, fits.origin, {})
     return found
-
-
-def _family(
-    errors: Accuracy, num_points: int, origin: str, ranges: Mapping[str, tuple[float, float]]
-) -> KernelFamily:
-    return KernelFamily(
-        source=Source.FITTED,
-        origin=origin,
-        num_points=num_points,
-        error=errors.median,
-        error_p90=errors.p90,
-        ranges=ranges,
-    )
 
 
 def _calibrated(

@@ -34,8 +34,8 @@ from planner.calibration.machine import (
 from planner.calibration.measure_dense import has_fp8
 from planner.calibration.measure_embedding import data_types, optimizers
 from planner.calibration.measuring import NO_MEMORY, DeviceLostError, Measurer, attempted, reason_of
-from planner.calibration.order import Unit, in_rounds, ordered_families
-from planner.calibration.points import EmbeddingPoint, Family, Point, TableSet, point_key
+from planner.calibration.order import Unit, in_rounds, ordered_families, tables_in
+from planner.calibration.points import Family, Point, point_key
 from planner.calibration.profile import MachineFacts
 from planner.calibration.ranks import Ranks
 from planner.calibration.records import (
@@ -317,13 +317,9 @@ def target_of(request: Request, ranks: Ranks, device: DeviceUnderTest) -> Target
     )
 
 
-def _tables(point: Point) -> TableSet | None:
-    return point.tables if isinstance(point, EmbeddingPoint) else None
-
-
 def _share(points: Sequence[Point], ranks: Ranks) -> list[Point]:
     """Return a rank's share: every n-th point, or set of tables."""
-    groups = [list(some) for _, some in groupby(points, key=lambda p: _tables(p) or p)]
+    groups = [list(some) for _, some in groupby(points, key=lambda p: tables_in(p) or p)]
     return [point for group in groups[ranks.rank :: ranks.world_size] for point in group]
 
 

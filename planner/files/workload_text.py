@@ -8,6 +8,10 @@ from costmodel.domain.workload import LAYER_FIELDS, DenseModel, EmbeddingTable, 
 from costmodel.inputs.distribution import InputDistribution, UniqueFraction, Zipf
 from planner.files.source import yaml_class
 
+_HEAD = (
+    "name", "local_batch_size", "pipeline", "optimizer", "output_type", "index_bytes"
+)  # fmt: skip
+"""Fields of a workload that are always written, before all others."""
 _ALWAYS = ("num_dense_features", "bottom_mlp", "interaction", "top_mlp", "precision", "optimizer")
 """Fields of the dense model that are written even if they are the defaults."""
 _OPTIONAL = ("mean_hits", "range_lookups", "range_rows")
@@ -18,20 +22,12 @@ def workload_data(workload: Workload) -> dict[str, Any]:
     """Return the workload as plain data, in the form of a workload file."""
     rows = [_table_data(table) for table in workload.tables]
     common = _shared(rows)
-    data: dict[str, Any] = {
-        "name": workload.name,
-        "local_batch_size": workload.local_batch_size,
-        "pipeline": _plain(workload.pipeline),
-        "optimizer": _plain(workload.optimizer),
-        "output_type": _plain(workload.output_type),
-        "index_bytes": workload.index_bytes,
-    }
+    data: dict[str, Any] = {name: _plain(getattr(workload, name)) for name in _HEAD}
     if workload.gradient_accumulation_steps > 1:
         data["gradient_accumulation_steps"] = workload.gradient_accumulation_steps
-    if workload.length_spread is not None:
-        data["length_spread"] = workload.length_spread
-    if workload.restore_site is not None:
-        data["restore_site"] = workload.restore_site
+    for name in ("length_spread", "restore_site"):
+        if getattr(workload, name) is not None:
+            data[name] = getattr(workload, name)
     comms = {"forward": workload.comms_forward, "backward": workload.comms_backward}
     given = {name: _plain(data_type) for name, data_type in comms.items() if data_type}
     if given:
