@@ -84,5 +84,4 @@ def _template_op(op: Op) -> TemplateOp:
         after_previous=op.after_previous,
         launched_by=op.launched_by,
         group=op.group,
-        part_of=(),
     )

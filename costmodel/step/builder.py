@@ -279,11 +279,8 @@ class StepBuilder:
             resource=group.value,
             work=work,
             after=self._events((*self.last(self.stream), *after)),
-            after_previous=(),
             launched_by=launch,
             group=group,
-            part_of=self._owners,
-            joined=self._joined,
             role=Role.EXCHANGE,
             num_bytes=Linear.of(num_bytes),
             basis=basis,
@@ -445,11 +442,7 @@ class StepBuilder:
                 resource=self.place(self.stream),
                 work=work,
                 after=self._events(after),
-                after_previous=(),
                 launched_by=launch,
-                group=None,
-                part_of=self._owners,
-                joined=self._joined,
                 role=role,
                 num_bytes=Linear.of(num_bytes),
                 basis=basis,
@@ -470,11 +463,6 @@ class StepBuilder:
             resource=self.thread,
             work=_work(seconds),
             after=self._events((*after, *self._kernel_before())),
-            after_previous=(),
-            launched_by=None,
-            group=None,
-            part_of=self._owners,
-            joined=self._joined,
         )
         return self._add(op)
 
@@ -488,13 +476,13 @@ class StepBuilder:
         return tuple(each for each in after if not isinstance(each, Mark))
 
     def _add(self, op: TemplateOp) -> int:
-        """Write an operation."""
+        """Write an operation of the present part of the step."""
         index = len(self._ops)
         if op.resource not in self._resources:
             self._resources.append(op.resource)
         if op.resource == Resource.COMPUTE:
             self._last_kernel = index
-        self._ops.append(op)
+        self._ops.append(op._replace(part_of=self._owners, joined=self._joined))
         return index
 
     def _kernel_before(self) -> tuple[Wait, ...]:

@@ -173,11 +173,11 @@ class TemplateOp(NamedTuple):
     resource: str
     work: Work
     after: tuple[Event, ...]
-    after_previous: tuple[int, ...]
+    after_previous: tuple[int, ...] = ()
     """Operations of the step before."""
-    launched_by: int | None
-    group: ProcessGroup | None
-    part_of: tuple[GroupKey, ...]
+    launched_by: int | None = None
+    group: ProcessGroup | None = None
+    part_of: tuple[GroupKey, ...] = ()
     """It exists only if the plan has one of these groups; empty: always."""
     joined: tuple[GroupKey, ...] = ()
     """It exists only if the plan has two of these groups; empty: in any case."""
