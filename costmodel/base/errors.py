@@ -93,8 +93,8 @@ class MissingDependencyError(PlannerError):
 
 
 @dataclass(eq=False)
-class MachineError(PlannerError):
-    """What was asked for is not possible on this machine."""
+class StatedError(PlannerError):
+    """An error that says what is wrong in a sentence, and maybe how to mend it."""
 
     message: str
     hint: str | None = None
@@ -103,15 +103,12 @@ class MachineError(PlannerError):
         return self.message
 
 
-@dataclass(eq=False)
-class PlanMismatchError(PlannerError):
+class MachineError(StatedError):
+    """What was asked for is not possible on this machine."""
+
+
+class PlanMismatchError(StatedError):
     """A plan does not belong to the workload or the topology it is used with."""
-
-    message: str
-    hint: str | None = field(default=None)
-
-    def __str__(self) -> str:
-        return self.message
 
 
 @dataclass(eq=False)

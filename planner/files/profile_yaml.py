@@ -111,12 +111,10 @@ def fitted_text(
     lines.append("gemm:" if gemm else "gemm: {}")
     for data_type, constants in gemm.items():
         lines += [f"  {data_type}:", f"    source: {dumps(sources[f'gpu.gemm.{data_type}'])}"]
-        lines += [
-            f"    {item.name}: {_plain(getattr(constants, item.name), item.name)}"
-            for item in fields(GemmEfficiency)
-            if item.name not in _LISTS and getattr(constants, item.name) != item.default
-        ]
-        lines += _unaligned(constants.unaligned)
+        lines += [f"    {each}" for each in _fitted(constants)]
+        if constants.unaligned:
+            lines.append("    unaligned:")
+        lines += [f"      - {{{', '.join(_fitted(rows))}}}" for rows in constants.unaligned]
         if constants.shapes:
             lines.append(f"    shapes: [{', '.join(map(_pair, constants.shapes))}]")
     lines.append("collectives:" if curves else "collectives: []")
@@ -126,17 +124,12 @@ def fitted_text(
     return "\n".join(lines) + "\n"
 
 
-def _unaligned(rows: Sequence[UnalignedRows]) -> list[str]:
-    """Return the lines of the constants of unaligned products; none without any."""
-    lines = []
-    for entry in rows:
-        values = (
-            f"{item.name}: {_plain(getattr(entry, item.name), item.name)}"
-            for item in fields(UnalignedRows)
-            if getattr(entry, item.name) != item.default
-        )
-        lines.append(f"      - {{{', '.join(values)}}}")
-    return ["    unaligned:", *lines] if lines else []
+def _fitted(constants: GemmEfficiency | UnalignedRows) -> Iterator[str]:
+    """Yield the constants that are no lists, and not the default, each behind its name."""
+    for item in fields(constants):
+        value = getattr(constants, item.name)
+        if item.name not in _LISTS and value != item.default:
+            yield f"{item.name}: {_plain(value, item.name)}"
 
 
 def _traced(traced: TracedTimes) -> str:

@@ -1,8 +1,6 @@
 """What cannot be read of a model, and what helps."""
 
-from dataclasses import dataclass, field
-
-from costmodel.base.errors import PlannerError
+from costmodel.base.errors import StatedError
 
 GIVE_A_BATCH = (
     "give batches as the model's forward takes them (a tuple is its arguments): `--batches "
@@ -10,15 +8,8 @@ GIVE_A_BATCH = (
 )
 
 
-@dataclass(eq=False)
-class ReadingError(PlannerError):
+class ReadingError(StatedError):
     """A model's operators cannot be read; the message says why."""
-
-    message: str
-    hint: str | None = field(default=None)
-
-    def __str__(self) -> str:
-        return self.message
 
 
 def refused(reason: str, hint: str | None = None) -> ReadingError:
