@@ -6,25 +6,26 @@ width 1,024 (NVIDIA/recsys-examples@43465ae, Apache-2.0,
 below with plain operators, read without a GPU, and predicted with ``h100-sxm``; nothing was fitted
 to the step. Its elementwise work is there by fused kernels of Triton's, so that it stands beside
 operators one by one and as a compiler fuses them. Lookups are those of hash tables that FBGEMM does
-not have, and are left out. `left_out` has what families were fitted on, and how far off they are on
-what was left out. Needs torch, and ``../shared/data``.
+not have, and are left out. Besides: HSTU's fused causal attention of 4 heads of 256 by batch and
+length, read off a heat map (``../shared/data/hstu_attention.csv``, the same repository); the
+backward's rate was fitted to rows of 2,048 and more queries (``ATTENTION_BACKWARD``), nothing else
+to any. Needs torch, and ``../shared/data``.
 """
 
+import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
-from typing import Any
+from statistics import fmean, median
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from bench.attention import operator as attention
-from bench.attention import points
 from bench.documented import ROOT
-from bench.kept import print_and_keep, read
-from costmodel.base.units import MS
+from bench.kept import print_and_keep
+from costmodel.base.units import MS, Seconds
 from costmodel.domain.dense_operators import machine_operators
-from costmodel.domain.hardware import GemmEfficiency, Gpu, HardwareProfile, KernelFamily
+from costmodel.domain.hardware import Gpu
 from costmodel.domain.workload import DataType
 from costmodel.kernels.operators import ATTENTION_BACKWARD, fused_estimate, operator_estimate
 from costmodel.operators.compiled import FusedOperators, fused
@@ -32,6 +33,7 @@ from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import (
     BatchSize,
     DenseOperator,
+    ElementType,
     OperatorList,
     OperatorTensor,
     Pass,
@@ -42,7 +44,8 @@ from planner.files.profiles import load_profile
 from planner.operators.reading import read_operators
 
 RESULTS = ROOT / "bench" / "results" / "hstu.json"
-VGG = ROOT / "bench" / "results" / "vgg13.json"
+ATTENTION = ROOT.parent / "shared" / "data" / "hstu_attention.csv"
+_FUSED = "aten::_scaled_dot_product_flash_attention"
 WIDTH, HEADS, LAYERS, EMBEDDED, SAMPLES, LENGTH, DROPOUT = 1024, 4, 8, 128, 32, 4099, 0.2
 TOWER = (512, 8)
 READ_TOKENS = (16, 24, 32)
@@ -154,6 +157,56 @@ def _attention_times(kernels: Sequence[DenseOperator[int]], gpu: Gpu) -> Iterato
         yield f"attention {direction.value}", _row(predicted / MS, published)
 
 
+class AttentionPoint(NamedTuple):
+    """A measured kernel."""
+
+    direction: Pass
+    shape: tuple[int, int, int, int]
+    """Samples, heads, queries, width."""
+    seconds: Seconds
+
+
+def points() -> Iterator[AttentionPoint]:
+    """Yield what was measured."""
+    with ATTENTION.open(encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            direction = Pass.FORWARD if row["phase"] == "fwd_ms" else Pass.BACKWARD
+            for name, told in row.items():
+                if name.startswith("seq") and told:
+                    length = int(name.removeprefix("seq"))
+                    sizes = int(row["batch"]), int(row["heads"]), length, int(row["head_dim"])
+                    yield AttentionPoint(direction, sizes, float(told) * MS)
+
+
+def attention(direction: Pass, shape: tuple[int, int, int, int]) -> DenseOperator[int]:
+    """Return causal attention of a shape."""
+    made = [
+        OperatorTensor(sizes=shape, data_type=ElementType.BFLOAT16, storage=place)
+        for place in range(5)
+    ]
+    backward = direction is Pass.BACKWARD
+    return DenseOperator(
+        name=_FUSED + "_backward" * backward,
+        direction=direction,
+        inputs=tuple(made[: 3 + backward]),
+        outputs=(made[4],),
+        causal=True,
+    )
+
+
+def lengths(gpu: Gpu) -> dict[str, dict[str, float]]:
+    """Return attention predicted over measured by direction and length, median of the batches."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for each in points():
+        predicted = operator_estimate(attention(each.direction, each.shape), DataType.FP32, gpu)
+        of_lengths = found.setdefault(each.direction.value, {})
+        of_lengths.setdefault(str(each.shape[2]), []).append(predicted.seconds / each.seconds)
+    return {
+        name: {length: round(median(ratios), 2) for length, ratios in own.items()}
+        for name, own in found.items()
+    }
+
+
 def attention_left_out(gpu: Gpu) -> dict[str, Any]:
     """Return how far off attention's backward is on lengths that its rate was not fitted to.
 
@@ -180,40 +233,14 @@ def attention_left_out(gpu: Gpu) -> dict[str, Any]:
     }
 
 
-def left_out(hardware: HardwareProfile) -> dict[str, Any]:
-    """Return families that a constant was fitted for: on what, and their errors left out."""
-    gpu = hardware.gpu
-    fitted: dict[str, tuple[str, GemmEfficiency | KernelFamily]] = {
-        "products": (hardware.sources["gpu.gemm.bf16"], gpu.gemm[DataType.BF16])
-    }
-    fitted |= {name: (each.origin, each) for name, each in hardware.families.items()}
-    pooled = read(VGG)["poolings"]
-    return {
-        "attention": attention_left_out(gpu),
-        "poolings": {
-            "fitted_on": "VGG-13, 128 samples (vgg13_h100_bs128_trace.csv); left out: 512",
-            "error_percent": round(100 * (pooled["predicted_ms"] / pooled["measured_ms"] - 1), 1),
-        },
-        **{
-            name: {
-                "fitted_on": origin,
-                "points": each.num_points,
-                "error_percent": None if each.error is None else round(100 * each.error, 1),
-            }
-            for name, (origin, each) in fitted.items()
-        },
-    }
-
-
 def _row(predicted: float, published: float) -> dict[str, float]:
     error = round(100 * (predicted / published - 1), 1)
     return {"published_ms": published, "predicted_ms": round(predicted, 3), "error_percent": error}
 
 
 def table() -> dict[str, Any]:
-    """Return every category, one by one and fused, and what was fitted."""
-    hardware = load_profile("h100-sxm")
-    gpu = hardware.gpu
+    """Return every category, one by one and fused, and attention by length."""
+    gpu = load_profile("h100-sxm").gpu
     listed = operators(gpu).operators
     ways = {
         "one by one": breakdown((FusedOperators((each,), moved(each)) for each in listed), gpu),
@@ -228,7 +255,8 @@ def table() -> dict[str, Any]:
             for way, found in ways.items()
         },
         "attention": dict(_attention_times(listed, gpu)),
-        "left_out": left_out(hardware),
+        "attention over measured": lengths(gpu),
+        "attention left out": attention_left_out(gpu),
     }
 
 
@@ -242,8 +270,10 @@ def show(made: Mapping[str, Any]) -> None:
                 f"  {each:<22}{row['published_ms']:>9.2f} ms{row['predicted_ms']:>9.2f} ms"
                 f"{row['error_percent']:>+8.1f}%"
             )
-    for name, row in made["left_out"].items():
-        print(name, row)
+    for name, own in made["attention over measured"].items():
+        ratios = ", ".join(f"{ratio} for {length}" for length, ratio in own.items())
+        print(f"attention {name}: predicted over measured {ratios} queries")
+    print("attention left out", made["attention left out"])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ The five of ``examples/models``, TorchRec's own, and with FOLDER those of checko
 ``bench.clients``).
 Each is read from small batches; the list is then asked for a batch of 200 samples with longer
 sequences, which is run and counted: FLOP by torch's ``FlopCounterMode``, operators, parameters.
+Of ``examples/models`` a step is profiled, too, for its operators and bytes (``profiled``).
 """
 
 import gc
@@ -33,6 +34,7 @@ from bench.clients.absent import stand_in_for
 from bench.clients.client import CONFIGURATION, TZREC_ABSENT
 from bench.dense_reading.checkouts import ABSENT, CANDIDATES, CHECKED_OUT, Batches
 from bench.dense_reading.models import TORCHREC
+from bench.dense_reading.profiled import beside_the_profiler
 from bench.documented import ROOT
 from bench.kept import parser_of, provenance, read, write
 from costmodel.operators.work import work_of
@@ -81,7 +83,7 @@ def main() -> None:
     for name, make in _models(args):
         if args.names and not any(part in name for part in args.names):
             continue
-        found[name] = row(make)
+        found[name] = make()
         print(name, found[name], flush=True)
         gc.collect()
         if args.write:
@@ -89,26 +91,31 @@ def main() -> None:
     print(table(found))
 
 
-def _models(args: Namespace) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield names, and functions that make a model and its batches."""
+def _models(args: Namespace) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    """Yield names of models, and functions that make their rows."""
     for name in EXAMPLES:
-        module = import_module(f"examples.models.{name}")
-        yield f"examples/models, {name}", partial(made, module.make_model)
+        yield f"examples/models, {name}", partial(example_row, name)
     for name, make in TORCHREC.items():
-        yield f"TorchRec, {name}", partial(made, make)
+        yield f"TorchRec, {name}", partial(row, partial(made, make))
     if args.checkouts is None:
         return
     folder = args.checkouts.resolve()
     stand_in_for((*TZREC_ABSENT, *ABSENT))
     for name, checked_out in CHECKED_OUT.items():
-        yield name, partial(checked_out, folder)
+        yield name, partial(row, partial(checked_out, folder))
     source = folder / "TorchEasyRec"
     tzrec.generate_protocol(source)
     tzrec.import_main(source)
     for folder in _FOLDERS:
         for path in sorted((source / folder).glob(f"*{CONFIGURATION}")):
             name = f"TorchEasyRec, {path.stem}"
-            yield name, partial(_configured, source, path)
+            yield name, partial(row, partial(_configured, source, path))
+
+
+def example_row(name: str) -> dict[str, Any]:
+    """Return the row of one of ``examples/models``, with a profiled step."""
+    make = import_module(f"examples.models.{name}").make_model
+    return {**row(partial(made, make)), "profiled": beside_the_profiler(make())}
 
 
 def made(make: Callable[[], torch.nn.Module]) -> tuple[torch.nn.Module, None]:

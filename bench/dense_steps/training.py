@@ -1,82 +1,49 @@
-"""One rank of a timed training run (``bench.forked_ranks``): RANK WORLD_SIZE FOLDER PROFILE NAME...
+"""Times training steps on two ranks, each with a core of its own, beside predicted ones.
 
 Each model is planned by ``IterationTimePlanner`` with a calibrated profile, put into
-``DistributedModelParallel`` and trained; rank 0 writes steps as predicted and as measured. Tables
-are cut to what two ranks hold, each rank has a core of its own, and batches take turns.
+``DistributedModelParallel`` and trained. Tables are cut to what two ranks hold, and batches take
+turns.
 """
 
-import logging
-import os
-import subprocess
-import sys
-import warnings
 from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torchrec.distributed import DistributedModelParallel
-from torchrec.distributed.planner.types import Topology
-from torchrec.distributed.sharding_plan import get_default_sharders
-from torchrec.distributed.types import ShardingEnv
 
 from bench.clients.watched import shardings
 from bench.dense_steps.models import TimedModel, timed_model
-from bench.forked_ranks import ROOT, command
+from bench.dense_steps.ranks import found_by_ranks, planned, planner_of, run_rank
 from planner.environment.cores import pin_to_core
-from planner.environment.processes import end_now
-from planner.files.json_text import dump_json, load_json
-from planner.files.plans import PlanFile, dump_plan_file, plan_text
-from planner.torchrec import IterationTimePlanner
 
-RANKS, WARM_UP, LEAST_STEPS = 2, 3, 12
+WARM_UP, LEAST_STEPS = 3, 12
 SECONDS = 8.0
 """How long steps of a model are timed, if they are not the fewest."""
-_FOUND = "steps.json"
 
 
 def timed_on_ranks(profile: Path, names: Sequence[str]) -> dict[str, Any]:
     """Return steps of models, by name, predicted with a profile and measured on two ranks."""
-    with TemporaryDirectory() as folder:
-        subprocess.run(  # noqa: S603 - our own interpreter and files
-            command(__name__, RANKS, folder, profile, *names),
-            cwd=ROOT, check=True, env={**os.environ, "LOCAL_WORLD_SIZE": str(RANKS)},
-        )  # fmt: skip
-        found: dict[str, Any] = load_json(Path(folder, _FOUND).read_text(encoding="utf-8"))
-    return found
+    return found_by_ranks(__name__, profile, *names)
 
 
 def main() -> None:
     """Train and time all models that are named."""
-    rank, folder, profile, names = int(sys.argv[1]), Path(sys.argv[3]), sys.argv[4], sys.argv[5:]
-    os.environ["LOCAL_RANK"] = str(rank)
-    logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")  # torch's and TorchRec's, about each other
+    run_rank(_timed_models)
+
+
+def _timed_models(rank: int, arguments: Sequence[str]) -> dict[str, Any]:
+    profile, *names = arguments
     pin_to_core(rank)
-    torch.set_num_threads(1)
-    meet = f"file://{folder}/rendezvous"
-    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=RANKS)
-    found = {}
-    for name in names:
-        found[name] = _timed(timed_model(name, rank), profile)
-        if rank == 0:
-            (folder / _FOUND).write_text(dump_json(found), encoding="utf-8")
-    dist.barrier()
-    dist.destroy_process_group()
-    end_now()
+    return {name: _timed(timed_model(name, rank), profile) for name in names}
 
 
 def _timed(made: TimedModel, profile: str) -> dict[str, Any]:
     """Return a model's step, predicted and measured."""
-    sharders = get_default_sharders()
-    topology = Topology(world_size=RANKS, local_world_size=RANKS, compute_device="cpu")
-    planner = IterationTimePlanner(
-        topology,
+    planner = planner_of(
         made.samples,
         timeout_seconds=2.0,
         hardware=profile,
@@ -84,37 +51,24 @@ def _timed(made: TimedModel, profile: str) -> dict[str, Any]:
         dense_optimizer="sgd",
         precision="fp32",
         pipeline="none",
-        replicate=False,
     )
-    plan = planner.collective_plan(made.model, sharders, dist.group.WORLD)
+    parallel, dense, plan = planned(made.model, planner)
     solution = planner.solution
     if solution is None:
         raise ValueError("the model has no table that was planned")
-    parallel = DistributedModelParallel(
-        made.model,
-        env=ShardingEnv.from_process_group(dist.group.WORLD),
-        device=torch.device("cpu"),
-        plan=plan,
-        sharders=sharders,
-    )
-    steps = _steps(parallel, made)
-    confidence = solution.confidence
+    steps = _steps(parallel, dense, made)
     listed = solution.workload.dense.operators
-    kept = PlanFile(plan=solution.plan, workload=solution.workload, hardware=profile)
     return {
         "steps_ms": [round(1e3 * each, 3) for each in steps],
         "expected_ms": 1e3 * solution.step_time,
-        "interval_ms": [1e3 * each for each in confidence.interval],
+        "interval_ms": [1e3 * each for each in solution.confidence.interval],
         "operators": 0 if listed is None else len(listed.operators),
         "shardings": shardings(plan),
-        "plan_file": plan_text(dump_plan_file(kept)),
     }
 
 
-def _steps(parallel: nn.Module, made: TimedModel) -> list[float]:
+def _steps(parallel: nn.Module, dense: Sequence[Any], made: TimedModel) -> list[float]:
     """Return the seconds of each step, from when all ranks begin until the last has ended."""
-    fused = set(parallel.fused_optimizer.params)
-    dense = [value for name, value in parallel.named_parameters() if name not in fused]
     optimizer = torch.optim.SGD(dense, lr=1e-3)
     batches = cycle(made.batches)
     found = [_step(parallel, optimizer, next(batches)) for _ in range(WARM_UP + 1)]

@@ -1,8 +1,7 @@
 """What is read of models' dense parts is what runs: as committed, and of the examples, now."""
 
 import json
-from functools import partial
-from importlib import import_module
+from typing import Any
 
 import pytest
 
@@ -10,9 +9,10 @@ pytest.importorskip("torchrec", reason="torchrec is not installed")
 
 from bench.dense_reading.checkouts import CHECKED_OUT
 from bench.dense_reading.models import TORCHREC
-from bench.dense_reading.reading import EXAMPLES, RESULTS, made, row, table
+from bench.dense_reading.reading import EXAMPLES, RESULTS, example_row, table
 
 KEPT = json.loads(RESULTS.read_text(encoding="utf-8"))["models"]
+VIEWS = {"aten::as_strided", "aten::view", "aten::_unsafe_view", "aten::_reshape_alias"}
 READ = {name: each for name, each in KEPT.items() if "flop" in each}
 
 
@@ -30,13 +30,27 @@ def test_what_is_read_is_what_is_counted(name: str) -> None:
     assert kept["operators"] == kept["operators_counted"]
 
 
+def check_profiled(step: dict[str, Any]) -> None:
+    assert step["differences"] == {}
+    assert set(step["unlisted"]) <= VIEWS
+    for place in ("peak", "at_loss"):
+        listed, traced = step[place]
+        assert listed == pytest.approx(traced, rel=0.02)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_kept_steps_run_and_hold_what_the_list_says(name: str) -> None:
+    check_profiled(KEPT[f"examples/models, {name}"]["profiled"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_are_read_whole(name: str) -> None:
-    found = row(partial(made, import_module(f"examples.models.{name}").make_model))
+    found = example_row(name)
     assert found["flop"] == found["flop_counted"] > 0
     assert found["operators"] == found["operators_counted"]
     assert found["unexplained"] == []
+    check_profiled(found["profiled"])
 
 
 def test_a_model_that_is_not_read_has_its_reason_in_the_table() -> None:

@@ -5,8 +5,7 @@ import pytest
 pytest.importorskip("torchrec", reason="torchrec is not installed")
 
 from bench.dense_reading.reading import EXAMPLES
-from bench.five_models.showing import difference
-from bench.five_models.training import trained_on_ranks
+from bench.dense_steps.losses import difference, trained_on_ranks
 
 NAMES = [
     pytest.param(each, marks=pytest.mark.nightly if each != "mmoe" else ()) for each in EXAMPLES
