@@ -19,12 +19,10 @@ from bench import (
     clients_table,
     coverage,
     cpu_study,
-    logs,
     peers,
     scale,
     search_population,
     small_optima,
-    sweep_backends,
     torchrec_tables,
 )
 from bench.choice import mean_regrets
@@ -208,25 +206,7 @@ def choice() -> str:
     return "\n".join(lines)
 
 
-def printed_plan() -> str:
-    """Return the table of searches that begin with a printed production plan."""
-    found = result("printed_plan")
-    before = found["printed"]["step_time"]
-    lines = [
-        "| limit | ended after | plans | printed plan | ours | faster | bound |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {row['limit']:g} s | {row['wall']:.1f} s | {row['plans']:,} | {before / MS:.0f} ms "
-        f"| {row['step_time'] / MS:.0f} ms | {before / row['step_time']:.2f}× "
-        f"| {row['bound'] / MS:.0f} ms |"
-        for row in found["searches"]
-    ]
-    return "\n".join(lines)
-
-
 TABLES: Mapping[str, Callable[[], str]] = {
-    "printed_plan": printed_plan,
     "choice": choice,
     "scale": lambda: scale.table(result("scale")),
     "published_steps": published_steps,
@@ -236,12 +216,9 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "torchrec_speed": torchrec_speed,
     "torchrec_port": torchrec_port,
     "torchrec_times": lambda: torchrec_tables.times(result("torchrec_times")),
-    "torchrec_cases": lambda: torchrec_tables.cases(result("torchrec_cases")),
     "torchrec_tests": lambda: torchrec_tables.tests(result("torchrec_tests")),
-    "logs": lambda: logs.table(result("logs")),
     "clients": lambda: clients_table.section(result("clients")),
     "cpu_study": cpu_study.table,
-    "sweep_backends": lambda: sweep_backends.table(result("sweep_backends")),
     "peers": lambda: peers.table(result("peers")),
     "small_optima": lambda: small_optima.table(result("small_optima")),
     "accuracy_steps": lambda: accuracy.table(result("accuracy")["table_ii"]),

@@ -1,4 +1,4 @@
-"""Tables of TorchRec's cases, tests and planner, for the pages and the screen."""
+"""Tables of TorchRec's tests and planner, for the pages and the screen."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,15 +12,6 @@ _PLANNERS = {
     "our times": "TorchRec's planner, our times",
     "theirs": "TorchRec's planner",
 }
-
-
-def cases(results: dict[str, Any]) -> str:
-    """Return the cases as a table."""
-    lines = [f"| the script says | commit {results['before_commit']} | now |", "|---|---|---|"]
-    lines += [
-        f"| {name} | {results['before'][name]} | {now} |" for name, now in results["now"].items()
-    ]
-    return "\n".join(lines)
 
 
 def tests(results: dict[str, Any]) -> str:

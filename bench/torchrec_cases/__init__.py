@@ -1,1 +1,1 @@
-"""What becomes of what a TorchRec script tells the planner, before and now."""
+"""What benches of TorchRec scripts share."""

@@ -18,7 +18,6 @@ PAGES = {
     "costmodel/README.md": "internals/cost-model.md",
     "sharders/README.md": "internals/search.md",
     "bench/README.md": "evidence/benches.md",
-    "bench/results/accuracy.md": "evidence/accuracy.md",
     "bench/workloads/README.md": "evidence/workloads.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",

@@ -1,7 +1,5 @@
 """Some cells of the conformity matrix, trained; the whole of it is `python -m bench.conformity`."""
 
-from pathlib import Path
-
 import pytest
 
 from bench.conformity.cells import cells
@@ -65,17 +63,3 @@ def test_the_report_says_why_a_cell_was_not_run() -> None:
     (cell,) = (cell for cell in cells() if cell.name == "table_wise, fp8 codecs")
     one = Result(cell=cell, trained="RuntimeError", synthesized=((), ()))
     assert KNOWN[cell.name] in text([one], "versions")
-
-
-ROOT = Path(__file__).parents[2]
-AUDIT = ROOT / "bench/results/conformity_audit.md"
-
-
-def test_every_row_of_the_audit_has_a_test_and_cells_that_show_it() -> None:
-    rows = [line.split(" | ") for line in AUDIT.read_text(encoding="utf-8").split("\n")]
-    audited = [(row[4].strip("`"), row[5].rstrip(" |")) for row in rows if len(row) == 6][1:]
-    assert len(audited) == 29
-    for test, shown in audited:
-        file, name = test.split("::")
-        assert f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8")
-        assert shown == "-" or any(shown in cell.name for cell in cells())

@@ -6,17 +6,19 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv, feather, orc
 
-from bench.logs import error_of, frame_of, right_kinds
 from bench.lookalikes import LOOKALIKES, Lookalike, movielens
 from costmodel.base.errors import InputError
 from planner.inspection.asked import Asked
@@ -117,6 +119,52 @@ def test_standard_input(make: object) -> None:
     )  # fmt: skip
     data = json.loads(done.stdout)
     assert (data["source"], data["num_samples"], len(data["tables"])) == ("<stdin>", 3000, 3)
+
+
+def right_kinds(log: Lookalike, kinds: Sequence[str]) -> int:
+    # how many columns are taken for what they are; all that is no table is alike
+    tables = {"ids", "raw_ids", "category", "sequence"}
+    found = [kind.replace(" ", "_") for kind in kinds]
+    wanted = ["raw_ids" if kind == "raw" else kind for kind in log.kinds.split()]
+    return sum(
+        got == kind if kind in tables else got not in tables
+        for got, kind in zip(found, wanted, strict=True)
+    )
+
+
+def frame_of(log: Lookalike, path: Path) -> pd.DataFrame:
+    if path.suffix == ".json":
+        return pd.read_json(path, lines=True)
+    return pd.read_csv(
+        path,
+        sep=log.separator,
+        header=0 if log.header else None,
+        encoding=log.encoding,
+        engine="python" if len(log.separator) > 1 else "c",
+    )
+
+
+def error_of(table: Mapping[str, Any], column: pd.Series, log: Lookalike, batch: int) -> float:
+    # the largest relative difference of a table's numbers from a count by pandas: of ids a sample,
+    # distinct ids, the hottest one's share, and distinct ones of a batch
+    if log.lists and column.astype(str).str.contains(log.lists, regex=False).any():
+        column = column.str.split(log.lists).explode()
+    kept = column.dropna()
+    if kept.dtype.kind in "if":
+        kept = kept[kept >= 0]
+    hits = kept.value_counts()
+    whole = table["num_samples"] // batch if table["num_samples"] >= batch else 1
+    batches = [
+        kept[(kept.index >= start * batch) & (kept.index < (start + 1) * batch)].nunique()
+        for start in range(whole)
+    ]
+    pairs = [
+        (table["pooling_factor"], len(kept) / table["num_samples"]),
+        (table["num_distinct"], len(hits)),
+        (table["hot_rows"][0]["lookup_share"], hits.max() / hits.sum()),
+        (table["unique_rows"], float(np.mean(batches))),
+    ]
+    return max(abs(float(ours / theirs) - 1) for ours, theirs in pairs)
 
 
 @pytest.mark.parametrize("log", LOOKALIKES, ids=lambda log: log.of)
