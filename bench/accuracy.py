@@ -12,7 +12,7 @@ from statistics import fmean, geometric_mean
 from typing import Any
 
 from bench import cpu_study
-from bench.kept import print_and_keep
+from bench.kept import markdown, print_and_keep
 from bench.published_steps import results as published
 from costmodel.domain.hardware import Topology
 from planner.files.profiles import load_profile
@@ -21,6 +21,7 @@ RESULTS = Path(__file__).parent / "results" / "accuracy.json"
 STUDY = RESULTS.with_name("cpu_study.json")
 LEAST = 1e-4
 """Smaller errors count as this one in geometric means."""
+_ERRORS = ("geomean", "mean", "min", "max")
 ON_GPUS, ON_CORES = "GPUs, all", "TorchRec on CPU, 2 gloo ranks"
 
 
@@ -87,11 +88,8 @@ def table_ii(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def table(sums: Sequence[Mapping[str, Any]]) -> str:
     """Return ``table_ii`` in Markdown."""
-    lines = ["| steps of | number | geomean | mean | min | max |", "| --- " * 6 + "|"]
-    for row in sums:
-        errors = " | ".join(f"{row[name]:.1%}" for name in ("geomean", "mean", "min", "max"))
-        lines.append(f"| {row['set']} | {row['steps']} | {errors} |")
-    return "\n".join(lines)
+    rows = [(row["set"], row["steps"], *(f"{row[name]:.1%}" for name in _ERRORS)) for row in sums]
+    return markdown(("steps of", "number", *_ERRORS), rows)
 
 
 def results() -> dict[str, Any]:

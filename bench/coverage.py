@@ -25,7 +25,7 @@ from scipy.stats import t as student
 
 from bench.cpu_study import PROFILE, studied, workload
 from bench.cpu_study import RESULTS as STUDY
-from bench.kept import print_and_keep
+from bench.kept import markdown, print_and_keep
 from bench.published_steps import PRECISION, program_of, published_rows
 from costmodel.base.units import MS
 from costmodel.domain.hardware import Topology
@@ -214,13 +214,12 @@ OF = {
 
 def table(found: Mapping[str, Any]) -> str:
     """Return how often intervals held, in Markdown."""
-    lines = ["| measured | interval from | points | inside |", "| --- " * 4 + "|"]
-    lines += [
-        f"| {what} | {test} | {data['points']:,} | {data['coverage']:.0%} |"
+    rows = [
+        (what, test, f"{data['points']:,}", f"{data['coverage']:.0%}")
         for part, what in OF.items()
         for test, data in found[part]["tests"].items()
     ]
-    return "\n".join(lines)
+    return markdown(("measured", "interval from", "points", "inside"), rows)
 
 
 def show(found: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cpu_plans import study_plans
-from bench.kept import parser_of, read
+from bench.kept import markdown, parser_of, read
 from costmodel.base.units import MS, Seconds
 from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingPlan
@@ -212,22 +212,29 @@ def keep(results: Mapping[str, Any], path: Path) -> None:
 def table() -> str:
     """Return the table of predicted beside measured steps, from the committed figures."""
     figures = json.loads(RESULTS.read_text(encoding="utf-8"))["figures"]
-    lines = [
-        "| workload | plans | steps | error | tau, told apart | success | over TorchRec's pick |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    head = (
+        "workload",
+        "plans",
+        "steps",
+        "error",
+        "tau, told apart",
+        "success",
+        "over TorchRec's pick",
+    )
+    rows = []
     for name, row in figures.items():
         tau, wins = row["tau_told_apart"], row["success_rate"]
-        lines.append(
-            f"| {name} | {row['num_plans']} "
-            f"| {row['fastest_s'] / MS:.0f}-{row['slowest_s'] / MS:.0f} ms "
-            f"| {row['geomean_error']:.1%} "
-            f"| {tau['ours']:.2f} ({tau['torchrec']:.2f}), {row['pairs_told_apart']} of "
-            f"{row['pairs']} pairs "
-            f"| {wins['ours']:.0%} ({wins['torchrec']:.0%}) "
-            f"| {row['our_pick_over_theirs']:.2f}x |"
-        )
-    return "\n".join(lines)
+        pairs = f"{row['pairs_told_apart']} of {row['pairs']} pairs"
+        rows.append((
+            name,
+            row["num_plans"],
+            f"{row['fastest_s'] / MS:.0f}-{row['slowest_s'] / MS:.0f} ms",
+            f"{row['geomean_error']:.1%}",
+            f"{tau['ours']:.2f} ({tau['torchrec']:.2f}), {pairs}",
+            f"{wins['ours']:.0%} ({wins['torchrec']:.0%})",
+            f"{row['our_pick_over_theirs']:.2f}x",
+        ))
+    return markdown(head, rows)
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ import os
 import platform
 import subprocess
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, flock
 from pathlib import Path
@@ -64,6 +64,13 @@ def provenance() -> dict[str, str]:
         "commit": commit(Path(__file__).parent),
         "seed": str(SEED),
     }
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table of a page."""
+    lines = [f"| {' | '.join(map(str, row))} |" for row in (head, *rows)]
+    lines.insert(1, "|---" * len(head) + "|")
+    return "\n".join(lines)
 
 
 def parser_of(doc: str | None, results: Path) -> ArgumentParser:

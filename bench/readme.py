@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -27,7 +28,7 @@ from bench import (
 )
 from bench.choice import mean_regrets
 from bench.documented import QUICK, run_page, with_outputs
-from bench.kept import write
+from bench.kept import markdown, write
 from costmodel.base.units import MS
 
 ROOT = Path(__file__).parents[1]
@@ -97,17 +98,19 @@ def note_commits() -> None:
 
 def published_steps() -> str:
     """Return the table of predicted beside published steps."""
-    lines = [
-        "| framework | GPUs | precision | published | predicted | error |",
-        "|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {row['framework']} | {row['num_gpus']} × {row['gpu'].split('-')[0]} "
-        f"| {row['precision']} | {row['measured_s'] / MS:.2f} ms "
-        f"| {row['predicted_s'] / MS:.2f} ms | {row['error']:+.1%} |"
+    head = "framework", "GPUs", "precision", "published", "predicted", "error"
+    rows = [
+        (
+            row["framework"],
+            f"{row['num_gpus']} × {row['gpu'].split('-')[0]}",
+            row["precision"],
+            f"{row['measured_s'] / MS:.2f} ms",
+            f"{row['predicted_s'] / MS:.2f} ms",
+            f"{row['error']:+.1%}",
+        )
         for row in result("published_steps")
     ]
-    return "\n".join(lines)
+    return markdown(head, rows)
 
 
 def replay() -> str:
@@ -120,16 +123,15 @@ def replay() -> str:
         "no comm-to-compute waits": "without waits of compute for communication",
         "no host blocks": "without the host blocking on the device",
     }
-    overall = result("replay")["overall"]
-    lines = ["| | mean step | worst step |", "|---|---|---|"]
-    lines += [
-        f"| {text} | {overall[name]['mean_step']:.2%} | {overall[name]['worst_step']:.1%} |"
-        for name, text in shown.items()
+    found = result("replay")
+    errors = {text: found["overall"][name] for name, text in shown.items()}
+    ours, *others = errors
+    order = {ours: errors[ours], "graph, every rank from its trace alone": found["one_rank"]}
+    order |= {text: errors[text] for text in others}
+    rows = [
+        (text, f"{row['mean_step']:.2%}", f"{row['worst_step']:.1%}") for text, row in order.items()
     ]
-    one = result("replay")["one_rank"]
-    alone = f"| graph, every rank from its trace alone | {one['mean_step']:.2%}"
-    lines.insert(3, f"{alone} | {one['worst_step']:.1%} |")
-    return "\n".join(lines)
+    return markdown(("", "mean step", "worst step"), rows)
 
 
 def population() -> str:
@@ -139,71 +141,70 @@ def population() -> str:
 
 def torchrec_speed() -> str:
     """Return the table of CPU seconds and step times beside TorchRec's planner."""
-    columns = "bound | TorchRec's plan | its CPU time | auto: ahead after | after 1 s | after 10 s"
-    lines = [f"| tables x GPUs | {columns} |", "|---" * 7 + "|"]
+    head = (
+        "tables x GPUs", "bound", "TorchRec's plan", "its CPU time", "auto: ahead after",
+        "after 1 s", "after 10 s",
+    )  # fmt: skip
+    rows = []
     for name, instance in result("torchrec_speed").items():
         theirs = next(run for run in instance["runs"] if run["sharder"] == "torchrec")
         ours = {run["seconds"]: run for run in instance["runs"] if run["sharder"] == "auto"}
         ahead = [run["better_after_s"] for run in ours.values() if run["better_after_s"]]
-        cells = [
+        rows.append((
+            name,
             f"{instance['bound_s'] / MS:.2f} ms",
             f"{theirs['step_s'] / MS:.2f} ms",
             f"{theirs['cpu_s']:.2f} s",
             f"{max(ahead):.2f} s" if ahead else "never",
             *(f"{ours[budget]['step_s'] / MS:.2f} ms" for budget in (1, 10)),
-        ]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        ))
+    return markdown(head, rows)
 
 
 def torchrec_port() -> str:
-    """Return the table of TorchRec's planner beside its port."""
-    lines = [
-        "| problem | tables x GPUs | plans | TorchRec's, the port's | CPU time | proposals |",
-        "|---" * 6 + "|",
-    ]
-    for name, row in result("torchrec_port").items():
-        theirs, ours = row["theirs"], row["ours"]
-        found = [each for each in (theirs, ours) if "step_s" in each]
-        steps = [f"{each['step_s'] / MS:.2f} ms" for each in found]
-        counts = [f"{each['proposals']:,}" for each in found]
-        same = "the same" if found else "none of either"
-        same = f"{row['different']} tables differ" if row["different"] else same
-        told = f"{same}, after as many proposals" if row["cut"] else same
-        lines.append(
-            f"| {name} | {row['tables']} x {row['gpus']} | {told} | {', '.join(steps)} "
-            f"| {theirs['cpu_s']:.2f}, {ours['cpu_s']:.2f} s "
-            f"| {', '.join(counts if row['cut'] else counts[:1])} |"
-        )
-    return "\n".join(lines)
+    """Return how many plans of TorchRec's planner its port makes, too, and in what time."""
+    rows = result("torchrec_port").values()
+    made = [row for row in rows if "step_s" in row["theirs"] or "step_s" in row["ours"]]
+    same = sum(not row["different"] for row in made)
+    cut = sum(row["cut"] for row in made)
+    tables, gpus = ([row[key] for row in rows] for key in ("tables", "gpus"))
+    theirs, ours = ([row[who]["cpu_s"] for row in rows] for who in ("theirs", "ours"))
+    return (
+        f"Of {len(rows)} problems of {min(tables)} to {max(tables)} tables on {min(gpus)} to "
+        f"{max(gpus)} GPUs, {same} have the same plan, {cut} of them after as many proposals as "
+        f"TorchRec's planner makes in a minute, {len(made) - same} another one, and "
+        f"{len(rows) - len(made)} has a plan of neither. TorchRec's planner takes "
+        f"{median(theirs):.2f} CPU seconds in the median and {max(theirs):.1f} at most, the port "
+        f"{median(ours):.2f} and {max(ours):.2f}."
+    )
 
 
 def choice() -> str:
     """Return the table of what choices regret."""
     keys = ("ours", "point_optimal", "torchrec", "best_expected")
-    lines = [
-        (
-            "| workload | GPUs | chosen | lookups, memory: max / mean | P(faster) | regret "
-            "| shortest predicted | TorchRec's | least |"
-        ),
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+    head = (
+        "workload", "GPUs", "chosen", "lookups, memory: max / mean", "P(faster)", "regret",
+        "shortest predicted", "TorchRec's", "least",
+    )  # fmt: skip
+    rows: list[tuple[object, ...]] = []
     records = result("choice")
     for name, row in records.items():
         regrets = [row["regret"].get(key) for key in keys]
-        shown = [f"{r['mean']:.1%}, {r['p95']:.1%}" if r else "-" for r in regrets]
         odds = row["probability_faster"]
-        lines.append(
-            f"| {name} | {row['gpus']} | {row['plan']} "
-            f"| {row['lookups_max_over_mean']:.2f}, {row['memory_max_over_mean']:.2f} "
-            f"| {'-' if odds is None else f'{odds:.0%}'} | {' | '.join(shown)} |"
-        )
+        rows.append((
+            name,
+            row["gpus"],
+            row["plan"],
+            f"{row['lookups_max_over_mean']:.2f}, {row['memory_max_over_mean']:.2f}",
+            "-" if odds is None else f"{odds:.0%}",
+            *(f"{r['mean']:.1%}, {r['p95']:.1%}" if r else "-" for r in regrets),
+        ))
     means = mean_regrets(records)
-    shown = [f"{means[key]:.1%}" if key in means else "-" for key in keys]
-    lines.append(f"| mean | | | | | {' | '.join(shown)} |")
-    above = [f"{means[key] - means['best_expected']:.2%}" if key in means else "-" for key in keys]
-    lines.append(f"| mean above the least | | | | | {' | '.join(above)} |")
-    return "\n".join(lines)
+    least = means["best_expected"]
+    nothing = ("",) * 4
+    rows.append(("mean", *nothing, *(f"{means[key]:.1%}" for key in keys)))
+    rows.append(("mean above the least", *nothing, *(f"{means[key] - least:.2%}" for key in keys)))
+    return markdown(head, rows)
 
 
 TABLES: Mapping[str, Callable[[], str]] = {

@@ -17,7 +17,7 @@ answers for all times up to its limit, but only those asked for (``--at``) are p
 
 import argparse
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import ceil, inf, nan
 from pathlib import Path
@@ -25,7 +25,7 @@ from statistics import median, median_high
 from time import process_time
 from typing import Any
 
-from bench.kept import provenance, read, updated
+from bench.kept import markdown, provenance, read, updated
 from bench.known_plans import (
     PLANS,
     Choices,
@@ -48,6 +48,9 @@ SETS = {"tuning": TUNING, "held-out": HELD_OUT, "uneven": UNEVEN}
 
 AT: Sequence[Seconds] = (1.0, 3.0, 10.0)
 """CPU seconds at which steps are compared; the last one is the limit of a usual run."""
+HEAD = (
+    "sharder", "CPU s", "instances", "runs", "median", "p90", "worst", "seeds", "worst", "commit",
+)  # fmt: skip
 BOUND_TIME: Seconds = 12.0
 """CPU seconds that a bound may take."""
 
@@ -142,30 +145,38 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[max(0, ceil(share * len(ordered)) - 1)] if ordered else nan
 
 
-def line(label: str, ratios: Mapping[str, Sequence[float]]) -> str:
-    """Return how steps are distributed, as a line of a table."""
-    over = [median_high(each) - 1 for each in ratios.values()]
-    apart = [max(each) / min(each) - 1 for each in ratios.values() if len(each) > 1]
-    spread = f"{median(apart):>8.2%}{max(apart):>8.1%}" if apart else f"{'':>16}"
-    worst = max(ratios, key=lambda name: median_high(ratios[name]), default="")
-    return (
-        f"{label:<36}{len(over):>4}{median(over):>9.2%}{percentile(over, 0.9):>9.1%}"
-        f"{max(over):>9.1%}{spread}  {worst}"
-    )
+def rows(
+    runs: Sequence[Run],
+    best: Mapping[str, Mapping[str, Any]],
+    at: Mapping[Seconds, Sequence[Seconds]],
+) -> Iterator[Sequence[object]]:
+    """Yield how steps of every sharder, limit and commit are distributed, a row of a table each.
+
+    ``at`` has times within a limit that are of interest, too, of `auto`.
+    """
+    kinds = {
+        (run["sharder"] != AUTO, run["sharder"], run["seconds"], run["commit"]) for run in runs
+    }
+    for other, *kind in sorted(kinds):
+        sharder, limit, commit = kind
+        own = [run for run in runs if [run["sharder"], run["seconds"], run["commit"]] == kind]
+        for seconds in [*(() if other else at.get(limit, ())), limit]:
+            ratios = seed_ratios(own, best, seconds)
+            over = [median_high(each) - 1 for each in ratios.values()]
+            apart = [max(each) / min(each) - 1 for each in ratios.values()
+                     if len(each) > 1 and max(each) < inf]  # fmt: skip
+            cells = [median(over), percentile(over, 0.9), max(over)] if over else []
+            cells += [median(apart), max(apart)] if apart else []
+            shown = ["no plan" if cell == inf else f"{cell:.2%}" for cell in cells]
+            shown += [""] * (5 - len(shown))
+            runs_made = sum(map(len, ratios.values()))
+            yield sharder, f"{seconds:g}", len(ratios), runs_made, *shown, commit
 
 
 def show(runs: Sequence[Run], best: Mapping[str, Mapping[str, Any]], at: Sequence[Seconds]) -> None:
     """Print the table of some runs, and the gaps of the best known steps to the bound."""
-    print(f"{'step over the best known':<36}{'n':>4}{'median':>9}{'p90':>9}{'worst':>9}"
-          f"{'seeds':>8}{'worst':>8}")  # fmt: skip
-    kinds = sorted({(run["sharder"], run["seconds"], run["commit"]) for run in runs})
-    for sharder, limit, commit in kinds:
-        own = [run for run in runs if (run["sharder"], run["seconds"], run["commit"])
-               == (sharder, limit, commit)]  # fmt: skip
-        for seconds in [each for each in at if each < limit] + [limit]:
-            ratios = seed_ratios(own, best, seconds)
-            if ratios:
-                print(line(f"{sharder} {seconds:g} of {limit:g} s, {commit}", ratios))
+    limits = {run["seconds"] for run in runs}
+    print(markdown(HEAD, rows(runs, best, {most: [s for s in at if s < most] for most in limits})))
     names = {run["instance"] for run in runs}
     gaps = [best[name]["step_s"] / best[name]["bound_s"] - 1
             for name in names
@@ -183,32 +194,9 @@ def table(runs: Sequence[Run], best: Mapping[str, Mapping[str, Any]]) -> str:
     names = {instance.name for instance in HELD_OUT} & best.keys()
     there = {AUTO, *SHARDERS}
     own = [run for run in runs if run["instance"] in names and run["sharder"] in there]
-    last = {(run["sharder"] != AUTO, run["sharder"], run["seconds"]): run["commit"] for run in own}
-    lines = [
-        "| sharder | CPU s | instances | runs | median | p90 | worst | seeds | worst | commit |",
-        "|---" * 10 + "|",
-    ]
-    for (other, sharder, limit), commit in sorted(last.items()):
-        some = [
-            run
-            for run in own
-            if (run["sharder"], run["seconds"], run["commit"]) == (sharder, limit, commit)
-        ]
-        for seconds in [limit] if other or limit != AT[-1] else AT:
-            ratios = seed_ratios(some, best, seconds)
-            over = [median_high(each) - 1 for each in ratios.values()]
-            apart = [max(each) / min(each) - 1 for each in ratios.values()
-                     if len(each) > 1 and max(each) < inf]  # fmt: skip
-            cells = [median(over), percentile(over, 0.9), max(over)]
-            cells += [median(apart), max(apart)] if apart else []
-            shown = ["no plan" if cell == inf else f"{cell:.2%}" for cell in cells]
-            shown += [""] * (5 - len(shown))
-            runs_made = sum(map(len, ratios.values()))
-            lines.append(
-                f"| {sharder} | {seconds:g} | {len(ratios)} | {runs_made} | {' | '.join(shown)} "
-                f"| {commit} |"
-            )
-    return "\n".join(lines)
+    last = {(run["sharder"], run["seconds"]): run["commit"] for run in own}
+    own = [run for run in own if last[run["sharder"], run["seconds"]] == run["commit"]]
+    return markdown(HEAD, rows(own, best, {AT[-1]: AT[:-1]}))
 
 
 def sample(names: Sequence[str], count: int | None) -> list[str]:

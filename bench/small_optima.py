@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.kept import SEED, print_and_keep, provenance
+from bench.kept import SEED, markdown, print_and_keep, provenance
 from bench.plan_quality import attempt_on
 from costmodel.base.units import MS, Seconds
 from costmodel.bounds.lower_bound import step_time_bound
@@ -146,17 +146,19 @@ def made() -> dict[str, Any]:
 
 def table(results: Mapping[str, Any]) -> str:
     """Return the table of the README."""
-    lines = [
-        "| instance | tables | plans timed | optimum | our plan above it | bound below it |",
-        "|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {name} | {row['tables']} | {row['timed']:,} | {row['optimum_s'] / MS:.3f} ms "
-        f"| {row['ours_s'] / row['optimum_s'] - 1:.2%} "
-        f"| {1 - row['bound_s'] / row['optimum_s']:.2%} |"
+    head = "instance", "tables", "plans timed", "optimum", "our plan above it", "bound below it"
+    rows = [
+        (
+            name,
+            row["tables"],
+            f"{row['timed']:,}",
+            f"{row['optimum_s'] / MS:.3f} ms",
+            f"{row['ours_s'] / row['optimum_s'] - 1:.2%}",
+            f"{1 - row['bound_s'] / row['optimum_s']:.2%}",
+        )
         for name, row in results["rows"].items()
     ]
-    return "\n".join(lines)
+    return markdown(head, rows)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from bench.kept import markdown
 from costmodel.base.units import MS, Seconds
 
 _PLANNERS = {
@@ -24,18 +25,18 @@ def tests(results: dict[str, Any]) -> str:
         f"{neither['skipped']} are skipped without GPUs, {neither['failed']} fail with either "
         f"planner, and {len(other)} cannot pass with this one:"
     )
-    rows = [f"| `{name.rpartition('/')[2]}` | {why} |" for name, why in other.items()]
-    return "\n".join([counts, "", "| test | why |", "|---|---|", *rows])
+    rows = [(f"`{name.rpartition('/')[2]}`", why) for name, why in other.items()]
+    return f"{counts}\n\n{markdown(('test', 'why'), rows)}"
 
 
 def times(results: Mapping[str, Any]) -> str:
     """Return the planners' steps, how much longer than our search's, and CPU time, as a table."""
-    lines = [f"| workload | GPUs | {' | '.join(_PLANNERS.values())} |", "|---" * 6 + "|"]
+    rows = []
     for workload, row in results.items():
         best = row["planners"]["our search"]["step_s"]
-        cells = [_planned(row["planners"][name], best) for name in _PLANNERS]
-        lines.append(f"| {workload} | {row['gpus']} x {row['hardware']} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        cells = (_planned(row["planners"][name], best) for name in _PLANNERS)
+        rows.append((workload, f"{row['gpus']} x {row['hardware']}", *cells))
+    return markdown(("workload", "GPUs", *_PLANNERS.values()), rows)
 
 
 def _planned(planner: Mapping[str, Any], best: Seconds) -> str:

@@ -36,7 +36,7 @@ from bench.dense_reading.checkouts import ABSENT, CANDIDATES, CHECKED_OUT, Batch
 from bench.dense_reading.models import TORCHREC
 from bench.dense_reading.profiled import beside_the_profiler
 from bench.documented import ROOT
-from bench.kept import parser_of, provenance, read, write
+from bench.kept import markdown, parser_of, provenance, read, write
 from costmodel.operators.work import work_of
 from planner.operators.batches import BatchArguments
 from planner.operators.combining import size_of
@@ -205,8 +205,7 @@ def _said(error: Exception) -> str:
 def table(models: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a row for every model, as Markdown."""
     head = ("model", "operators", "counted", "parameters", "counted", "GFLOP", "counted", "CPU s")
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    return "\n".join([*lines, *(f"| {' | '.join(_cells(*each))} |" for each in models.items())])
+    return markdown(head, [_cells(*each) for each in models.items()])
 
 
 def _cells(name: str, row: Mapping[str, Any]) -> Sequence[str]:
