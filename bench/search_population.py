@@ -92,7 +92,7 @@ def note_best(
 
     def change(best: dict[str, Any]) -> None:
         known, kept = best.get(name, {}), read_plans(plans)
-        step = timed[1] if kept.get(name) == timed[0] else known["step_s"]
+        step = timed[1] if kept.get(name) == timed[0] else known.get("step_s", inf)
         if choices is not None and run["step_s"] < step:
             found = {key: run[key] for key in ("step_s", "sharder", "seconds", "seed", "commit")}
             best[name] = {**known, **found}
@@ -104,17 +104,21 @@ def note_best(
 
 
 def note_bound(name: str, path: Path = BEST) -> None:
-    """Compute the lower bound of an instance, and keep the largest one beside its best step."""
+    """Compute the lower bound of an instance, and keep the largest one beside its best step.
+
+    Nothing is kept of an instance that the bound shows to have no plan.
+    """
     problem, began = POPULATION[name].problem(), process_time()
     bound = step_time_bound(
         problem.workload, problem.topology, lambda: BOUND_TIME - (process_time() - began)
     )
 
     def change(best: dict[str, Any]) -> None:
-        known = best.get(name, {"step_s": inf})
+        known = best.get(name, {})
         best[name] = {**known, "bound_s": max(bound, known.get("bound_s", 0.0))}
 
-    updated(path, change)
+    if bound < inf:
+        updated(path, change)
 
 
 def step_at(run: Run, seconds: Seconds) -> Seconds:

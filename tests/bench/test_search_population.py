@@ -1,5 +1,6 @@
 """Drawn problems are always the same, of every kind; results are kept run by run."""
 
+import json
 from math import inf
 from pathlib import Path
 from random import Random
@@ -12,6 +13,7 @@ from bench.kept import read
 from bench.known_plans import choices_of, plan_of, read_plans, step_today, write_plans
 from bench.population import HELD_OUT, POPULATION, TUNING, Nature, PopulationInstance
 from bench.search_population import (
+    BEST,
     RESULTS,
     known_runs,
     note_best,
@@ -23,6 +25,7 @@ from bench.search_population import (
     write_run,
 )
 from costmodel.domain.plan import ComputeKernel
+from planner.files.json_text import dump_json
 from sharders.greedy.one_pass import Naive
 from sharders.problem.room import check_room
 from sharders.problem.sharding_problem import Budget
@@ -118,6 +121,10 @@ def test_a_plan_kept_is_the_plan_and_takes_its_step_by_the_model_of_today(tmp_pa
         assert step_today(problem, kept) == problem.objective.step_time(plan)
         full = [["data_parallel", "dense", None]] * len(kept)
         assert step_today(problem, full) == step_today(problem, None) == float("inf")
+
+
+def test_what_is_kept_of_the_best_can_be_written_again() -> None:
+    assert json.loads(dump_json(read(BEST))) == read(BEST)
 
 
 def test_runs_are_kept_one_a_line(tmp_path: Path) -> None:
