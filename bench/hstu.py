@@ -15,7 +15,7 @@ to any. Needs torch, and ``../shared/data``.
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean, median
+from statistics import median
 from typing import Any, NamedTuple
 
 import torch
@@ -27,7 +27,7 @@ from costmodel.base.units import MS, Seconds
 from costmodel.domain.dense_operators import machine_operators
 from costmodel.domain.hardware import Gpu
 from costmodel.domain.workload import DataType
-from costmodel.kernels.operators import ATTENTION_BACKWARD, fused_estimate, operator_estimate
+from costmodel.kernels.operators import fused_estimate, operator_estimate
 from costmodel.operators.compiled import FusedOperators, fused
 from costmodel.operators.operator_families import OperatorFamily, family_of
 from costmodel.operators.operator_list import (
@@ -57,8 +57,6 @@ PUBLISHED: Mapping[str, float] = {
 collectives 2.9 that nothing covers, others 1.5."""
 PUBLISHED_ATTENTION = {Pass.FORWARD: 15.718, Pass.BACKWARD: 65.550}
 """Milliseconds of all layers' attention."""
-FITTED_LENGTHS = (2048, 4096, 8192)
-"""Queries of the points that ``ATTENTION_BACKWARD`` was fitted to."""
 
 
 class HstuLayer(nn.Module):  # type: ignore[misc]  # torch has no types here
@@ -207,32 +205,6 @@ def lengths(gpu: Gpu) -> dict[str, dict[str, float]]:
     }
 
 
-def attention_left_out(gpu: Gpu) -> dict[str, Any]:
-    """Return how far off attention's backward is on lengths that its rate was not fitted to.
-
-    The rate of the others is the mean of theirs, as ``ATTENTION_BACKWARD`` was fitted.
-    """
-    rates: dict[int, list[float]] = {}
-    for each in points():
-        if each.direction is Pass.BACKWARD:
-            made = attention(each.direction, each.shape)
-            whole = operator_estimate(made, DataType.FP32, gpu).seconds * ATTENTION_BACKWARD
-            rates.setdefault(each.shape[2], []).append(whole / each.seconds)
-    errors = {}
-    for length in FITTED_LENGTHS:
-        others = [rate for one in FITTED_LENGTHS if one != length for rate in rates[one]]
-        off = [abs(rate / fmean(others) - 1) for rate in rates[length]]
-        errors[str(length)] = round(100 * fmean(off), 1)
-    shorter = [abs(r / ATTENTION_BACKWARD - 1) for n in rates if n < 2048 for r in rates[n]]
-    return {
-        "fitted_on": "backward of H100, 2,048 and more queries (hstu_attention.csv)",
-        "points": sum(len(rates[length]) for length in FITTED_LENGTHS),
-        "error_percent": round(fmean(errors.values()), 1),
-        "by_length_percent": errors,
-        "never_fitted_percent": round(100 * fmean(shorter), 1),
-    }
-
-
 def _row(predicted: float, published: float) -> dict[str, float]:
     error = round(100 * (predicted / published - 1), 1)
     return {"published_ms": published, "predicted_ms": round(predicted, 3), "error_percent": error}
@@ -256,7 +228,6 @@ def table() -> dict[str, Any]:
         },
         "attention": dict(_attention_times(listed, gpu)),
         "attention over measured": lengths(gpu),
-        "attention left out": attention_left_out(gpu),
     }
 
 
@@ -273,7 +244,6 @@ def show(made: Mapping[str, Any]) -> None:
     for name, own in made["attention over measured"].items():
         ratios = ", ".join(f"{ratio} for {length}" for length, ratio in own.items())
         print(f"attention {name}: predicted over measured {ratios} queries")
-    print("attention left out", made["attention left out"])
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ committed results.
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
@@ -24,7 +25,7 @@ from bench import (
     scale,
     search_population,
     small_optima,
-    torchrec_tables,
+    torchrec_times,
 )
 from bench.choice import mean_regrets
 from bench.documented import QUICK, run_page, with_outputs
@@ -179,6 +180,21 @@ def torchrec_port() -> str:
     )
 
 
+def torchrec_tests() -> str:
+    """Return how many tests pass, and why the others do not, as text and a table."""
+    results = result("torchrec_tests")
+    passed, other = len(results["passed"]), results["not with ours"]
+    neither = Counter(results["not with either"].values())
+    counts = (
+        f"Of {passed + len(other) + neither.total()} tests (TorchRec's commit "
+        f"{results['tests_of'][:8]}, torchrec {results['versions']['torchrec']}), {passed} pass, "
+        f"{neither['skipped']} are skipped without GPUs, {neither['failed']} fail with either "
+        f"planner, and {len(other)} cannot pass with this one:"
+    )
+    rows = [(f"`{name.rpartition('/')[2]}`", why) for name, why in other.items()]
+    return f"{counts}\n\n{markdown(('test', 'why'), rows)}"
+
+
 def choice() -> str:
     """Return the table of what choices regret."""
     keys = ("ours", "point_optimal", "torchrec", "best_expected")
@@ -216,8 +232,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "search_population": population,
     "torchrec_speed": torchrec_speed,
     "torchrec_port": torchrec_port,
-    "torchrec_times": lambda: torchrec_tables.times(result("torchrec_times")),
-    "torchrec_tests": lambda: torchrec_tables.tests(result("torchrec_tests")),
+    "torchrec_times": lambda: torchrec_times.table(result("torchrec_times")),
+    "torchrec_tests": torchrec_tests,
     "clients": lambda: clients_table.section(result("clients")),
     "cpu_study": cpu_study.table,
     "peers": lambda: peers.table(result("peers")),
