@@ -2,9 +2,10 @@
 
 Run as ``python -m bench.fit_profiles`` from the repository root; needs `../shared/data`. Whatever
 stands above the marker line of a profile is written by hand and kept, but for the ``embedding``
-section, which is what ``bench.lookup_fit`` found.
+section, which is what ``bench.lookup_fit`` found; so are times of operators below it.
 """
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -53,14 +54,14 @@ def main() -> None:
     measured = Measurements()
     curves = fit_all(measured)
     heads = {name: _head(name) for name in curves}
-    gpus = {name: _gpu(head) for name, head in heads.items()}
+    gpus = {name: bare_gpu(name) for name in heads}
     heads = {name: with_embedding(head, name, gpus[name]) for name, head in heads.items()}
     fits = _gemm_fits(gpus)
     gemm = {name: _checked(name, _gemm_of(name, fits), gpu) for name, gpu in gpus.items()}
     plain = {name: head + _fitted(curves[name], gemm[name], {}) for name, head in heads.items()}
     known = families({name: parse_profile(text, name) for name, text in plain.items()})
     for name, head in heads.items():
-        text = head + MARKER + _fitted(curves[name], gemm[name], known[name])
+        text = head + MARKER + operators_of(name) + _fitted(curves[name], gemm[name], known[name])
         (PROFILES / f"{name}.yaml").write_text(text, encoding="utf-8")
     profiles = {name: load_profile(PROFILES / f"{name}.yaml") for name in heads}
     laws = {
@@ -79,8 +80,16 @@ def _head(name: str) -> str:
     return head
 
 
-def _gpu(head: str) -> Gpu:
-    return parse_profile(head + "gemm: {}\ncollectives: []\n", "the head of a profile").gpu
+def operators_of(name: str) -> str:
+    """Return the section of operators of a profile, which is not fitted here."""
+    text = (PROFILES / f"{name}.yaml").read_text(encoding="utf-8")
+    found = re.search(r"^operators:\n(?: .*\n)*", text.partition(MARKER)[2], re.MULTILINE)
+    return found[0] if found else ""
+
+
+def bare_gpu(name: str) -> Gpu:
+    """Return a profile's GPU without constants of products."""
+    return replace(load_profile(PROFILES / f"{name}.yaml").gpu, gemm={})
 
 
 def _fitted(curves: Sequence[Fit], gemm: Gemm, known: Mapping[str, KernelFamily]) -> str:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from needed import needs_data
 
+from bench.fit_profiles import bare_gpu, operators_of
 from bench.fitting.forms import CANDIDATES
 from bench.fitting.gemm import carried_over, products
 from costmodel.base.units import TFLOP
@@ -118,3 +119,11 @@ def test_backward_passes_of_two_products_are_left_out() -> None:
     measured = products("V100", "fp32")
     assert 50 < len(measured.times) < 86
     assert measured.times.max() < 500e-6
+
+
+def test_profiles_are_fitted_from_themselves_and_keep_their_operators() -> None:
+    assert dict(bare_gpu("h100-sxm").gemm) == {}
+    kept = operators_of("h100-sxm")
+    assert kept.startswith("operators:\n  source: ")
+    assert "max_pool2d_with_indices_backward" in kept.splitlines()[-1]
+    assert operators_of("mi300x") == ""
