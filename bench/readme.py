@@ -25,6 +25,7 @@ from bench import (
     scale,
     search_population,
     small_optima,
+    sweep_backends,
     torchrec_times,
 )
 from bench.choice import mean_regrets
@@ -237,6 +238,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "clients": lambda: clients_table.section(result("clients")),
     "cpu_study": cpu_study.table,
     "peers": lambda: peers.table(result("peers")),
+    "sweep_backends": lambda: sweep_backends.table(result("sweep_backends")),
     "small_optima": lambda: small_optima.table(result("small_optima")),
     "accuracy_steps": lambda: accuracy.table(result("accuracy")["table_ii"]),
 }
