@@ -21,14 +21,6 @@ from sharders.problem.sharding_problem import Budget, SearchResult, Sharder, Sha
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture
-def planned(run: Command, directory: Path) -> Path:
-    for name, sharder in (("plan.json", "size_lookup_greedy"), ("naive.json", "naive")):
-        flags = ("--gpus", "2", "--sharder", sharder, "-o", name, "-q")
-        assert run("plan", "tables.yaml", *flags).code == 0
-    return directory / "plan.json"
-
-
 @pytest.mark.slow
 def test_compare_runs_every_sharder_best_first(run: Command, directory: Path) -> None:
     del directory

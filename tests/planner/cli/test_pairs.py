@@ -10,7 +10,7 @@ from command_runs import Command
 
 pytestmark = pytest.mark.slow
 
-SEARCH = ("--gpus", "2", "--max-plans", "5", "--sharder", "naive")
+SEARCH = ("--gpus", "2", "--time-limit", "0.1s", "--sharder", "naive")
 ON_CPU = ("--hardware", "cpu-gloo")
 NAME = "täble: #1, 'two'"
 """A name that YAML and JSON must quote."""
@@ -70,8 +70,10 @@ WORKLOADS: Mapping[str, Writer] = {
         f"inspect of ids below 2^{bits}{' '.join(['', *words])}": partial(
             lambda run, bits, words: inspected(run, 2**bits, 1000, *words), bits=bits, words=words
         )
-        for bits in (0, 7, 20, 31, 62)
-        for words in ((), ("--law", "zipf"), ("--law", "unique_fraction"))
+        for bits, words in (
+            *((bits, ()) for bits in (0, 7, 20, 31, 62)),
+            *((bits, ("--law", law)) for bits in (0, 62) for law in ("zipf", "unique_fraction")),
+        )
     },
     "inspect of one sample": lambda run: inspected(run, 100, 1, many=7),
     "inspect of a long sample": lambda run: inspected(run, 2**20, 2, many=100_000),

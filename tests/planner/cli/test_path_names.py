@@ -43,15 +43,14 @@ def taking_paths() -> list[tuple[str, click.Parameter]]:
 
 
 @pytest.fixture
-def tried(directory: Path, monkeypatch: pytest.MonkeyPatch, run: Command) -> Command:
+def tried(planned: Path, monkeypatch: pytest.MonkeyPatch, run: Command) -> Command:
     """A folder with what the commands take; nothing is served or opened."""
     monkeypatch.setattr("planner.cli.open_command._serve", lambda _: None)
     monkeypatch.setenv("PLANNER_SHARDER", "naive")
     monkeypatch.setenv("PLANNER_TIME_LIMIT", "0.1s")
     monkeypatch.setenv("PLANNER_BASELINE", "none")
-    write_folder(directory / "traces", two_ranks())
-    assert run("plan", "tables.yaml", "--gpus", "2", "-o", "plan.json").code == 0
-    (directory / "folder").mkdir()
+    write_folder(planned.parent / "traces", two_ranks())
+    (planned.parent / "folder").mkdir()
     return run
 
 

@@ -13,13 +13,6 @@ pytestmark = pytest.mark.slow
 MODULE = ("--module", "sparse")
 
 
-@pytest.fixture
-def planned(run: Command, directory: Path) -> Path:
-    done = run("plan", "tables.yaml", "--gpus", "2", "--sharder", "size_greedy")
-    assert done.code == 0
-    return directory / "plan.json"
-
-
 @needs_torchrec
 def test_there_and_back_changes_nothing(run: Command, planned: Path) -> None:
     there = run("torchrec", "export", "plan.json", *MODULE)

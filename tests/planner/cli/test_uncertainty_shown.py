@@ -6,14 +6,6 @@ import pytest
 from command_runs import Command
 
 
-@pytest.fixture
-def planned(run: Command, directory: Path) -> Path:
-    for name, sharder in (("plan.json", "cost_greedy"), ("naive.json", "naive")):
-        flags = ("--gpus", "2", "--sharder", sharder, "-o", name, "-q")
-        assert run("plan", "tables.yaml", *flags, "--baseline", "none").code == 0
-    return directory / "plan.json"
-
-
 @pytest.mark.slow
 def test_plan(run: Command, directory: Path) -> None:
     del directory
