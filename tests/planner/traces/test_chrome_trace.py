@@ -78,7 +78,7 @@ def test_every_process_and_thread_has_a_name() -> None:
 
 @pytest.mark.parametrize("timeline", [two_ranks(), ten_ranks()], ids=["by hand", "synthesized"])
 def test_perfetto_shows_every_slice_and_every_arrow(timeline: Timeline, tmp_path: Path) -> None:
-    nodes = timeline.graph.nodes
+    ranks = {node.rank for node in timeline.graph.nodes}
     found = perfetto(trace_text(timeline))
     assert not +found.problems
     events = list(trace_events(timeline))
@@ -89,7 +89,7 @@ def test_perfetto_shows_every_slice_and_every_arrow(timeline: Timeline, tmp_path
     for (rank, _), mine in found.slices.items():
         steps = [event["name"].startswith("ProfilerStep") for event in mine]
         assert all(steps) or not any(steps)
-        assert rank in {node.rank for node in nodes}
+        assert rank in ranks
     for path in write_traces(timeline, tmp_path):
         assert not +perfetto(path.read_text(encoding="utf-8")).problems
 

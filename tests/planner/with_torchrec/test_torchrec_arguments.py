@@ -17,7 +17,7 @@ from torchrec.distributed.train_pipeline.train_pipelines import (
 )
 from torchrec_cases import GIB, QUIET, SHARDERS, TOLD, bags, gpus, table
 
-from costmodel.domain.workload import DataType, Optimizer, Pipeline
+from costmodel.domain.workload import DataType, Pipeline
 from planner.torchrec import IterationTimePerfModel, IterationTimePlanner
 from planner.torchrec.arguments import to_pipeline
 from planner.torchrec.dense_training import DenseTraining
@@ -36,6 +36,9 @@ from planner.torchrec.error_types import INPUT_VALIDATION
         ({"callbacks": len}, "callbacks must be a list of functions"),
         ({"timeout_seconds": -1}, "timeout_seconds must be a number of seconds, 0 or more, got -1"),
         ({"timeout_seconds": "3"}, "timeout_seconds must be a number of seconds, 0 or more"),
+        ({"timeout_seconds": math.nan}, "timeout_seconds must be a number of seconds, 0 or more"),
+        ({"timeout_seconds": math.inf}, "timeout_seconds must be a number of seconds, 0 or more"),
+        ({"pipeline": "semi"}, "unknown pipeline `semi`; accepted are none, sparse_d"),
         ({"plan_loader": object()}, "plan_loader must be a PlanLoader that was made"),
         ({"fixed_plan": {}}, "fixed_plan must be a ShardingPlan of TorchRec's, got {}"),
         ({"hardware": 3}, "hardware must be a HardwareProfile, its name or its path, got 3"),
@@ -60,12 +63,6 @@ def test_another_type_is_refused(given: dict[str, object], said: str) -> None:
     with pytest.raises(PlannerError) as raised:
         IterationTimePlanner(**{"topology": gpus(), **given})
     assert said in str(raised.value)
-
-
-@pytest.mark.parametrize("given", [math.nan, math.inf])
-def test_a_search_has_to_end(given: float) -> None:
-    with pytest.raises(PlannerError, match="timeout_seconds must be a number of seconds"):
-        IterationTimePlanner(gpus(), timeout_seconds=given)
 
 
 @pytest.mark.parametrize(
@@ -160,21 +157,8 @@ def test_precisions_go_by_torchs_names_too(
 @pytest.mark.parametrize(
     ("given", "read"),
     [
-        ("Adam", Optimizer.ADAM),
-        ("adamw", Optimizer.ADAM),
-        ("torch.optim.AdamW", Optimizer.ADAM),
-        ("SGD", Optimizer.SGD),
-        ("RMSprop", Optimizer.ADAGRAD),
-        ("row_wise_adagrad", Optimizer.ROWWISE_ADAGRAD),
-    ],
-)
-def test_optimizers_go_by_torchs_names_too(given: str, read: Optimizer) -> None:
-    assert DenseTraining.told(given, None).optimizer is read
-
-
-@pytest.mark.parametrize(
-    ("given", "read"),
-    [
+        (Pipeline.SEMI_SYNC, Pipeline.SEMI_SYNC),
+        ("semi_sync", Pipeline.SEMI_SYNC),
         ("semisync", Pipeline.SEMI_SYNC),
         ("TrainPipelineSparseDist", Pipeline.SPARSE_DIST),
         (TrainPipelineSparseDist, Pipeline.SPARSE_DIST),

@@ -61,6 +61,12 @@ def dlrm(kind: type[DLRM] = DLRM, **more: object) -> DLRM:
     return kind(embedding_bag_collection=tables(), **DLRM_LAYERS, **more).to(META)
 
 
+def projection() -> DLRM:
+    branches = {"interaction_branch1_layer_sizes": [2 * DIM]}
+    branches["interaction_branch2_layer_sizes"] = [3 * DIM]
+    return dlrm(DLRM_Projection, **branches)
+
+
 def forward_of(model: DLRM) -> Callable[[], object]:
     """Return the forward beside the lookups."""
 
@@ -149,9 +155,7 @@ class ByKeyedTensor(nn.Module):
 def test_what_no_layers_have_is_named_where_the_model_cannot_be_run(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    branches = {"interaction_branch1_layer_sizes": [2 * DIM]}
-    branches["interaction_branch2_layer_sizes"] = [3 * DIM]
-    model = dlrm(DLRM_Projection, **branches)
+    model = projection()
     solution = planned(ByKeyedTensor(model))
     # all its layers are known, and not that they run side by side
     counts = counted(forward_of(model)) - 2 * 3 * DIM
@@ -170,12 +174,6 @@ def deepfm() -> SimpleDeepFMNN:
         hidden_layer_size=32,
         deep_fm_dimension=24,
     )
-
-
-def projection() -> DLRM:
-    branches = {"interaction_branch1_layer_sizes": [2 * DIM]}
-    branches["interaction_branch2_layer_sizes"] = [3 * DIM]
-    return dlrm(DLRM_Projection, **branches)
 
 
 def of_products(operators: OperatorList[Size]) -> float:

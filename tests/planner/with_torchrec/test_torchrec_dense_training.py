@@ -25,6 +25,12 @@ class Mine(torch.optim.AdamW):
     ("given", "read"),
     [
         ("adam", Optimizer.ADAM),
+        ("Adam", Optimizer.ADAM),
+        ("adamw", Optimizer.ADAM),
+        ("torch.optim.AdamW", Optimizer.ADAM),
+        ("SGD", Optimizer.SGD),
+        ("RMSprop", Optimizer.ADAGRAD),
+        ("row_wise_adagrad", Optimizer.ROWWISE_ADAGRAD),
         (Optimizer.ROWWISE_ADAGRAD, Optimizer.ROWWISE_ADAGRAD),
         (torch.optim.SGD, Optimizer.SGD),
         (torch.optim.Adagrad, Optimizer.ADAGRAD),

@@ -157,20 +157,11 @@ def test_a_plan_of_a_table_that_is_not_there_is_said(caplog: pytest.LogCaptureFi
     assert "IterationTimePlanner.fixed_plan (.z): the sharders shard no such table" in caplog.text
 
 
-def test_a_key_value_table_keeps_its_plan_without_a_constraint() -> None:
+@pytest.mark.parametrize("kinds", [{}, {"kv": KEY_VALUE}])
+def test_a_key_value_table_that_has_a_plan_keeps_it(kinds: dict[str, ParameterConstraints]) -> None:
     module = bags(table("kv", rows=100_000), table("a"))
     whole = planner(constraints={"kv": KEY_VALUE}).plan(module, SHARDERS).plan[""]
-    made = planner(fixed_plan=ShardingPlan({"": {"kv": whole["kv"]}}))
-    assert made.plan(module, SHARDERS).plan[""]["kv"] == whole["kv"]
-    assert solved(made).other_time > 0
-
-
-def test_a_key_value_table_that_has_a_plan_keeps_it() -> None:
-    module = bags(table("kv", rows=100_000), table("a"))
-    kinds = {"kv": KEY_VALUE}
-    whole = planner(constraints=kinds).plan(module, SHARDERS).plan[""]
-    given = ShardingPlan({"": {"kv": whole["kv"]}})
-    made = planner(fixed_plan=given, constraints=kinds)
+    made = planner(fixed_plan=ShardingPlan({"": {"kv": whole["kv"]}}), constraints=kinds)
     assert made.plan(module, SHARDERS).plan[""]["kv"] == whole["kv"]
     assert solved(made).other_time > 0
 

@@ -11,7 +11,7 @@ from torch.distributed.optim import _apply_optimizer_in_backward as apply_in_bac
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import EmbeddingShardingPlanner
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
-from torchrec.distributed.planner.types import ParameterConstraints, PlannerError
+from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.types import CacheParams
 from torchrec.modules.embedding_configs import EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingCollection
@@ -46,25 +46,6 @@ from planner.torchrec import (
     from_torchrec,
     to_torchrec,
 )
-
-
-@pytest.mark.slow
-def test_it_takes_the_place_of_torchrecs_planner_in_one_line() -> None:
-    topology, constraints = gpus(), {"a": ParameterConstraints(sharding_types=["row_wise"])}
-    module = bags(table("a"), table("b"))
-    plans = [
-        kind(
-            topology=topology,
-            batch_size=64,
-            constraints=constraints,
-            storage_reservation=FixedPercentageStorageReservation(0.1),
-            debug=False,
-        ).plan(module, SHARDERS)
-        for kind in (EmbeddingShardingPlanner, IterationTimePlanner)
-    ]
-    assert [set(plan.plan[""]) for plan in plans] == [{"a", "b"}] * 2
-    assert [plan.plan[""]["a"].sharding_type for plan in plans] == ["row_wise"] * 2
-    assert str(plans[0].plan[""]["a"].sharding_spec) == str(plans[1].plan[""]["a"].sharding_spec)
 
 
 def test_several_modules_and_tables_of_one_name_are_told_apart() -> None:
@@ -235,17 +216,6 @@ def test_caches_of_a_prefetching_pipeline_are_filled_ahead() -> None:
     assert constraints["t0"].cache_params is None
     constraints["t2"].cache_params.prefetch_pipeline = True
     assert prefetches(Pipeline.SPARSE_DIST) == [True, None, True]
-
-
-def test_a_pipeline_may_be_given_by_its_name() -> None:
-    topology = on_ranks(2, 2, "cuda")
-    for pipeline in (Pipeline.SEMI_SYNC, "semi_sync", "TrainPipelineSemiSync"):
-        planner = IterationTimePlanner(topology, 64, timeout_seconds=0.1, pipeline=pipeline)
-        planner.plan(bags(table("a")), SHARDERS)
-        assert solved(planner).workload.pipeline is Pipeline.SEMI_SYNC
-        IterationTimePerfModel(topology, pipeline=pipeline)
-    with pytest.raises(PlannerError, match="unknown pipeline `semi`; accepted are none, sparse_d"):
-        IterationTimePlanner(topology, 64, pipeline="semi")
 
 
 def test_torchrecs_own_plan_comes_back_as_it_was() -> None:

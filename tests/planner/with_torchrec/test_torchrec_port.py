@@ -41,11 +41,14 @@ def test_to_the_end_it_is_the_same_plan() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mlperf 8", "constraints", "sequences", "uvm"])
-def test_cases_of_the_bench_get_the_same_plan(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "budget"),
+    [("mlperf 8", Budget()), ("constraints", Budget()), ("sequences", FEW), ("uvm", Budget())],
+)
+def test_cases_of_the_bench_get_the_same_plan(name: str, budget: Budget) -> None:
     problem = CASES[name]()
-    theirs = TorchRecPlanner().shard(problem, Budget(), Random(0))
-    assert TorchRecPort().shard(problem, Budget(), Random(0)) == theirs
+    theirs = TorchRecPlanner().shard(problem, budget, Random(0))
+    assert TorchRecPort().shard(problem, budget, Random(0)) == theirs
 
 
 def test_tables_with_ranks_are_moved_alike() -> None:

@@ -22,7 +22,6 @@ from torchrec_cases import (
     GIB,
     META,
     QUIET,
-    ROWS,
     SHARDERS,
     bags,
     embedding_bags,
@@ -39,13 +38,6 @@ from costmodel.domain.workload import DenseModel
 from planner.torchrec import IterationTimePlanner, read_factory
 from planner.torchrec.collective import shared_question
 from planner.torchrec.error_types import INPUT_VALIDATION
-
-
-def test_one_rank_holds_everything() -> None:
-    planner = IterationTimePlanner(gpus(1), 64, timeout_seconds=0.1)
-    plan = planner.plan(embedding_bags(), SHARDERS)
-    assert len(plan.plan[""]) == len(ROWS)
-    assert {rank for each in plan.plan[""].values() for rank in each.ranks} == {0}
 
 
 def test_a_table_no_rank_can_hold_goes_to_host_memory_or_is_refused() -> None:
@@ -155,24 +147,6 @@ def test_host_memory_kernels_are_taken_where_torchrec_takes_them(kernel: str, de
         else:
             taken.append(plan.plan[""]["a"].compute_kernel)
     assert taken == [kernel if device == "cuda" else None] * 2
-
-
-@pytest.mark.slow
-def test_a_storage_reservation_takes_memory_from_tables() -> None:
-    module = bags(table("big", rows=10_000_000, dim=64))  # 2.6 GB
-    fused = {"big": ParameterConstraints(compute_kernels=["fused"], sharding_types=["table_wise"])}
-    for share, fits in ((0.1, True), (0.5, False)):
-        planner = IterationTimePlanner(
-            gpus(2, hbm_cap=4 * GIB),
-            64,
-            constraints=fused,
-            storage_reservation=FixedPercentageStorageReservation(share),
-        )
-        if fits:
-            planner.plan(module, SHARDERS)
-        else:
-            with pytest.raises(PlannerError):
-                planner.plan(module, SHARDERS)
 
 
 @pytest.mark.parametrize(

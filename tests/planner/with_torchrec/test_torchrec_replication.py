@@ -41,7 +41,7 @@ Model = Callable[[], tuple[torch.nn.Module, Any]]
 
 def planned(model: torch.nn.Module, sharder: object = None, **settings: Any) -> list[str]:  # noqa: ANN401
     made = IterationTimePlanner(
-        gpus(8), 8192, hardware="h100-sxm", **{"timeout_seconds": 5.0, **settings}
+        gpus(8), 8192, hardware="h100-sxm", **{"timeout_seconds": 1.0, **settings}
     )
     made.plan(model, SHARDERS if sharder is None else [sharder])
     return [each.sharding_type.value for each in solved(made).plan.tables]
@@ -72,7 +72,6 @@ FROZEN = (no_gradients, rate_of_zero, fused_rate_of_zero)
 @pytest.mark.parametrize("replicate", [None, True])
 @pytest.mark.parametrize("make", FROZEN)
 def test_frozen_tables_are_not_replicated(make: Model, *, replicate: bool | None) -> None:
-    assert planned(small(), replicate=replicate) == ["data_parallel"] * 2
     assert "data_parallel" not in planned(*make(), replicate=replicate)
 
 

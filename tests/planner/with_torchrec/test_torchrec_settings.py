@@ -121,6 +121,13 @@ class Case:
         return seen, plan, limits, self.calls
 
 
+@pytest.fixture(scope="module")
+def plain() -> tuple[object, ...]:
+    """What comes of a script that sets nothing, which most settings are compared with."""
+    with pytest.MonkeyPatch.context() as patched:
+        return Case().outcome(patched)
+
+
 def pooled_tables(name: str = "a", **config: object) -> torch.nn.Module:
     return bags(table(name, **config), table("b"))
 
@@ -399,12 +406,17 @@ def test_every_setting_that_is_heeded_is_tried() -> None:
     ("owner", "name"), [(owner, name) for owner, own in PAIRS.items() for name in own]
 )
 def test_a_setting_that_is_heeded_changes_something(
-    owner: str, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    owner: str,
+    name: str,
+    plain: tuple[object, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     if (owner, name) not in set(installed()):
         pytest.skip("the installed torchrec has no such setting")
     without, with_it = PAIRS[owner][name]
-    assert without.outcome(monkeypatch) != with_it.outcome(monkeypatch)
+    before = plain if without == Case() else without.outcome(monkeypatch)
+    assert before != with_it.outcome(monkeypatch)
     assert f"{owner}.{name}:" not in caplog.text
 
 
@@ -468,11 +480,14 @@ def test_bandwidths_of_ones_own_are_named(
 
 @pytest.mark.parametrize("owner", [o for o, names in named(Treatment.NEUTRAL).items() if names])
 def test_a_neutral_setting_changes_nothing_and_is_not_named(
-    owner: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    owner: str,
+    plain: tuple[object, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     names = named(Treatment.NEUTRAL)[owner]
     seen, *_ = set_at_once(owner, names).outcome(monkeypatch)
-    assert seen == Case().outcome(monkeypatch)[0]
+    assert seen == plain[0]
     assert "do not change what is planned" not in caplog.text
 
 

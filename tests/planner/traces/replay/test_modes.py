@@ -179,8 +179,7 @@ def test_eight_v100_within_one_percent() -> None:
 @pytest.mark.slow
 @needs_traces
 @pytest.mark.parametrize(
-    "name",
-    ["a2a_optimizer_2_0", "a2a_optimizer_2_1", "a2a_optimizer_4", "a2a_optimizer_5_qcomm_0"],
+    "name", ["a2a_optimizer_2_0", "a2a_optimizer_4", "a2a_optimizer_5_qcomm_0"]
 )
 def test_four_v100_within_six_percent(name: str) -> None:
     done = replay(load_run(TRACES / f"torchrec4_v100_{name}"))
