@@ -198,17 +198,6 @@ def test_two_plans_are_compared_without_what_says_how_to_plan(run: Command) -> N
 
 
 @pytest.mark.slow
-def test_the_critical_path_adds_up_to_the_step(run: Command, planned: Path) -> None:
-    data = run("explain", str(planned), "--time-limit", "3s", "--json").data
-    path = data["critical_path"]
-    assert sum(row["time_s"] for row in path) == pytest.approx(data["modelled_step_time_s"])
-    assert data["remedies"]
-    text = run("explain", str(planned), "--time-limit", "3s").out
-    assert "  Why these choices" in text
-    assert "4 GPUs instead of 2" in text
-
-
-@pytest.mark.slow
 def test_simulate_draws_and_writes_a_trace(run: Command, planned: Path, directory: Path) -> None:
     done = run("simulate", str(planned), "--trace", "trace.json")
     assert "rank 1" in done.out

@@ -1,41 +1,9 @@
-"""Uncertainty on screen and in --json, on every command that prints a step time."""
+"""Uncertainty on screen and in --json where sharders and plans are compared."""
 
 from pathlib import Path
 
 import pytest
 from command_runs import Command
-
-
-@pytest.mark.slow
-def test_plan(run: Command, directory: Path) -> None:
-    del directory
-    flags = ("tables.yaml", "--gpus", "2", "--time-limit", "1s", "--baseline", "none")
-    text = run("plan", *flags, "-o", "out.json").out
-    assert " ms, 90%)" in text
-    data = run("plan", *flags, "--json").data
-    low, high = data["step_time_interval_s"]
-    sure = data["uncertainty"]
-    assert low < data["step_time_s"] < high
-    assert sure["num_candidates"] >= 1
-    assert sure["optimism"] >= 0
-
-
-@pytest.mark.slow
-def test_plan_beside_its_baseline(run: Command, directory: Path) -> None:
-    del directory
-    flags = ("tables.yaml", "--gpus", "2", "--max-plans", "100", "--baseline", "naive")
-    baseline = run("plan", *flags, "--json").data["baseline"]
-    assert 0.0 <= baseline["probability_beaten"] <= 1.0
-
-
-@pytest.mark.slow
-def test_simulate_and_explain(run: Command, planned: Path) -> None:
-    for command in (("simulate",), ("explain", "--time-limit", "1s")):
-        assert " ms, 90%)" in run(*command, str(planned)).out
-        data = run(*command, str(planned), "--json").data
-        low, high = data["step_time_interval_s"]
-        assert low < data["step_time_s"] < high
-        assert data["uncertainty"]["variance_shares"]
 
 
 def test_compare_sharders(run: Command, directory: Path) -> None:
