@@ -294,7 +294,7 @@ def test_warnings_reach_every_report(run: Command, directory: Path) -> None:
     note = (
         "weights of `item`: int8 cannot be trained, FBGEMM's lookups on GPUs have fp32, fp16, fp8"
     )
-    explain = ("explain", "plan.json", "--time-limit", "0.1s")
+    explain = ("explain", "plan.json", "--what-if", "gpus=1")
     for command in (
         ("plan", *flags),
         explain,

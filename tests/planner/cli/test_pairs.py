@@ -136,7 +136,7 @@ PLANS: Mapping[str, Writer] = {
 def test_plans(run: Command, monkeypatch: pytest.MonkeyPatch, writer: str) -> None:
     monkeypatch.setattr("planner.cli.open_command._serve", lambda _: None)
     plan = PLANS[writer](run)
-    made(run, "1", "explain", plan, "--time-limit", "0.2s")
+    made(run, "1", "explain", plan, "--what-if", "gpus=1")
     made(run, "trace.json", "simulate", plan, "--trace", "trace.json")
     made(run, "2", "compare", plan, plan)
     made(run, "3", "open", plan, "--no-browser")
@@ -169,7 +169,7 @@ def test_profiles(run: Command, writer: str) -> None:
         pytest.importorskip("torch")
     name = PROFILES[writer](run)
     plan = planned(run, "a.json", "-o", "a.json", "--hardware", name)
-    made(run, "1", "explain", plan, "--time-limit", "0.2s")
+    made(run, "1", "explain", plan, "--what-if", "gpus=1")
     made(run, "2", "sweep", "tables.yaml", *SEARCH, "--hardware", f"{name},h100-sxm")
     again = made(run, "again.yaml", "profiles", "show", name)
     assert Path(again).read_text() == run("profiles", "show", again).out

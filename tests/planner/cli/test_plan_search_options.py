@@ -53,7 +53,7 @@ def test_ilp_tells_how_far_it_got_with_its_own_objective(
 def test_headroom_is_asked_for_by_flag_or_environment(
     run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = ("plan", "tables.yaml", "--gpus", "2", "--json", "--max-plans", "20")
+    arguments = ("plan", "tables.yaml", "--gpus", "2", "--json", "--sharder", "naive")
     assert run(*arguments).data["headroom"] == 0.1
     assert run(*arguments, "--headroom", "25%").data["headroom"] == 0.25
     monkeypatch.setenv("PLANNER_HEADROOM", "0.3")
