@@ -179,22 +179,6 @@ def test_look_alikes_of_public_logs(tmp_path: Path, log: Lookalike) -> None:
         assert error_of(counted, column, log, found.batch_samples) < 1e-9
 
 
-def test_criteo_has_rows_by_distinct_texts_and_unseen_ones(tmp_path: Path) -> None:
-    path = LOOKALIKES[0].make(tmp_path, 4000)
-    frame = frame_of(LOOKALIKES[0], path)
-    for table in inspect(path).tables:
-        hits = frame[int(table.name[1:]) - 1].value_counts()
-        once, twice = (hits == 1).sum(), (hits == 2).sum()
-        unseen = once * (once - 1) / (2 * (twice + 1))
-        assert table.num_embeddings == pytest.approx(len(hits) + unseen, abs=1)
-
-
-def test_missing_campaigns_of_avazu_are_padding(tmp_path: Path) -> None:
-    path = LOOKALIKES[1].make(tmp_path, 3000)
-    missing = (frame_of(LOOKALIKES[1], path)["C20"] < 0).sum()
-    assert inspect(path).padding == {"C20": missing}
-
-
 @pytest.mark.parametrize("separator", ["\t", "::", ";", "|", " "])
 def test_separators_are_told(tmp_path: Path, separator: str) -> None:
     path = tmp_path / "u.data"

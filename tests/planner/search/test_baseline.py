@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from needed import needs_torchrec
 
 from costmodel.base.errors import InfeasibleError, MissingDependencyError, UnknownNameError
 from planner import plan
@@ -98,12 +97,3 @@ def test_torchrec_itself_is_refused_where_it_is_not_installed(
     monkeypatch.setattr(presence, "find_spec", lambda _: None)
     with pytest.raises(MissingDependencyError, match="the baseline `torchrec`"):
         check_baseline(TORCHREC)
-
-
-@pytest.mark.slow
-@needs_torchrec
-def test_torchrec_itself_has_the_same_plan(problem: ShardingProblem) -> None:
-    search = Search(time_limit=600)
-    theirs = found(judged(TORCHREC, problem, search))
-    assert (theirs.sharder, cut_short(theirs)) == (TORCHREC, None)
-    assert theirs.plan == found(judged(DEFAULT_BASELINE, problem, search)).plan
