@@ -52,7 +52,8 @@ def explained_text(explanation: Explanation, width: int) -> Iterator[Text]:
 def remedies_text(explanation: Explanation, width: int) -> Iterator[Text]:
     """Yield what would turn the choice, which remedies help, and which do not.
 
-    A remedy whose search ran out of time before it helped is not known to be useless.
+    A remedy whose search ran out of time before it helped is not known to be useless: its step so
+    far, which may be many times longer, is no answer, and only in the JSON.
     """
     table = partial(rows_text, _remedy_columns(explanation.report), width=width, indent=4, gap=2)
     helpful = _helpful(explanation)
@@ -69,11 +70,12 @@ def remedies_text(explanation: Explanation, width: int) -> Iterator[Text]:
     for change_text, reason in explanation.unplanned:
         yield from wrapped(f"{change_text}: {reason}", width - 2, indent=4, then=2)
     if unknown:
-        yield Text("  What may help (cut short: more `--time-limit` says)", style="bold")
-    yield from table(unknown)
+        names = ", ".join(each.change for each in unknown)
+        told = f"Not searched long enough to tell (more `--time-limit` does): {names}"
+        yield from wrapped(told, width)
     notes = (f"{each.change}: {note}" for each in explanation.remedies for note in each.notes)
     yield from notes_text(notes, width, indent=4)
-    if any(each.is_cut for each in explanation.remedies):
+    if any(each.is_cut for each in helpful):
         yield Text(f"    {_CUT} cut short by `--time-limit`: more time may find a shorter step")
 
 

@@ -91,7 +91,7 @@ def test_the_whole_explanation() -> None:
 
 def test_what_ifs_that_were_cut_short_are_marked() -> None:
     cut = Remedy(
-        change="gpus=16", step_time=2 * MS, samples_per_second=1.0, effect="host", is_cut=True
+        change="gpus=16", step_time=2 * MS, samples_per_second=1e9, effect="host", is_cut=True
     )
     explanation = Explanation(
         report=made(), last_rank=0, path=path_rows(two_ranks()), choices=(), remedies=(cut,)
@@ -112,14 +112,15 @@ def test_what_was_cut_short_and_does_not_help_yet_is_not_said_to_be_of_no_use() 
         choices=(),
         remedies=(cut, replace(cut, change="no use", is_cut=False)),
     )
-    _, helpful, useless, unknown = re.split(r"  What (?:would|may) .*\n", whole(explanation))
+    unknown = "  Not searched long enough to tell (more `--time-limit` does): gpus=16\n"
+    _, helpful, useless = re.split(r"  What would .*\n", whole(explanation))
     assert helpful.strip() == "nothing so far"
+    useless, _, after = useless.partition(unknown)
     assert "no use" in useless
-    assert "gpus=16" not in useless
-    assert "gpus=16  ≤ 2.00 ms" in unknown
+    assert "gpus=16" not in useless + after
     only = whole(replace(explanation, remedies=(cut,)))
     assert "What would not" not in only
-    assert "What may help (cut short: more `--time-limit` says)\n    gpus=16" in only
+    assert unknown in only
 
 
 def test_narrow_blocks_have_their_reason() -> None:
