@@ -36,8 +36,8 @@ BATCH_TIME: Seconds = 0.07
 """Seconds that the first bound takes at least for each batch of a step after the first."""
 EARLY_SHARE = 0.15
 """The first bound is computed before the search if that takes at most this share of the time left,
-by ``OPTION_TIME`` and ``BATCH_TIME``, and ends there: after a search that took what there was, 5,000
-tables on 1,024 GPUs had no bound but the step without embeddings."""
+by ``OPTION_TIME`` and ``BATCH_TIME``, and ends there: after a search that took what there was,
+5,000 tables on 1,024 GPUs had no bound but the step without embeddings."""
 NUM_EARLY = 2
 """Number of bounds computed before the search: the step without embeddings, and the first with
 them."""

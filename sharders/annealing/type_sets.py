@@ -54,8 +54,8 @@ FAR = 1.15
 """Ratio of the best plan's step to the first program's value above which a run with all types comes
 before other sets."""
 MANY_RANKS = 1024
-"""Number of ranks from which usual rules come before any run: 856 tables on 4,096 are at 273 ms after
-a second of rules, and at 510 after ten of a run from a few rules' plans."""
+"""Number of ranks from which usual rules come before any run: 856 tables on 4,096 are at 273 ms
+after a second of rules, and at 510 after ten of a run from a few rules' plans."""
 NO_ROOM = 2.0
 """The plan of a set counts as at most this multiple of the set's program value, and as just that if
 no plan fits."""
@@ -168,9 +168,9 @@ class TypeSets:
         """Yield plans of some greedy rules, of the first set's program, and of usual rules.
 
         Where there are several kinds, plans of one type for each kind come before programs; where
-        ranks are many, usual rules do, too. None is yielded when it is time to run, as the next plans take long; twice, the second time with all
-        types, if the first set's program has a far lower value than its plans. ``best`` returns the
-        best step found so far.
+        ranks are many, usual rules do, too. None is yielded when it is time to run, as the next
+        plans take long; twice, the second time with all types, if the first set's program has a far
+        lower value than its plans. ``best`` returns the best step found so far.
         """
         has_many_ranks = self.engine.problem.topology.world_size >= MANY_RANKS
         for start in self._rule_plans([*RULES, *threshold_rules()] if has_many_ranks else RULES):
