@@ -7,6 +7,7 @@ import pytest
 from costmodel.domain.plan import ShardingType
 from costmodel.domain.workload import EmbeddingTable, Workload
 from planner import plan
+from planner.decision import judging
 from planner.decision.choice import SIMPLE, simple_plan
 from planner.decision.judging import cut_small, explained_rival
 from planner.examples import example_problem
@@ -39,6 +40,17 @@ def test_a_plan_is_as_good_as_itself(problem: ShardingProblem) -> None:
     if rival.plan == simple.plan:
         assert (rival.longer, rival.probability_slower) == (0.0, 0.5)
     assert rival.is_as_good == (rival.longer <= 0.01)
+
+
+def test_a_planner_that_is_not_done_in_time_is_no_rival(
+    problem: ShardingProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging, "RIVAL_TIME", -1.0)
+    simple = simple_plan(problem)
+    assert simple is not None
+    rival = explained_rival(problem.workload, problem.topology, simple.found)
+    assert rival is not None
+    assert rival.sharder == simple.sharder
 
 
 @pytest.mark.parametrize("seed", [0, 1])
