@@ -66,6 +66,11 @@ class Grouping:
         except ValueError as error:
             raise _refused(str(error)) from None
         if self.group_size == job.world_size:
+            if self != Grouping(group_size=self.group_size):
+                raise _refused(
+                    f"one group of all {job.world_size:,} has no replicas to average",
+                    hint="leave out how they are averaged, or give smaller groups",
+                )
             return (job,)
         if self.group_size == AUTO:
             return (*self._groups(job, group_sizes(job)), job)

@@ -54,6 +54,11 @@ def test_a_place_may_be_asked_for() -> None:
     assert Grouping(group_size=32).topologies(JOB) == (JOB,)
 
 
+def test_how_replicas_are_averaged_is_not_asked_of_one_group() -> None:
+    with pytest.raises(InputError, match="one group of all 32 has no replicas to average"):
+        Grouping(group_size=32, sync_interval=10).topologies(JOB)
+
+
 @pytest.mark.parametrize("size", [1, 3, 12, 64])
 def test_other_sizes_are_refused_with_those_there_are(size: int) -> None:
     with pytest.raises(InputError, match=f"no groups of {size} ") as caught:
