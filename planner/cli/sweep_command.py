@@ -9,12 +9,14 @@ import click
 
 from planner.cli.pages import check_page, html_option, write_page
 from planner.cli.shared_options import (
+    COUNT,
     SEED,
     TIME,
     factory_option,
     headroom_option,
     model_options,
     output_options,
+    parse_group,
     plan_limit,
     told_of_model,
     workload_source,
@@ -99,6 +101,16 @@ def _sku(text: str) -> tuple[str, str]:
 @click.option(
     "--global-batch", "whole_batches", type=ListOf(parse_multiple), default=(), metavar="64k,128k",
     help="Samples of all GPUs together, instead: k is 1,024.",
+)  # fmt: skip
+@click.option(
+    "--replica-group", "group_sizes", type=ListOf(parse_group), default=(), metavar="auto|8,64",
+    help="GPUs of groups that each hold all tables (TorchRec's DMPCollection), as many as are best "
+    "with auto [default: one group of all].",
+)  # fmt: skip
+@click.option(
+    "--sync-interval", type=COUNT, metavar="K",
+    help="With --replica-group: steps from one averaging of the groups' replicas to the next "
+    "[default: 1].",
 )  # fmt: skip
 @click.option(
     "--price", "prices", type=ListOf(_price), multiple=True, metavar="NAME=2.5",
@@ -190,7 +202,12 @@ def _swept(
 ) -> "tuple[int, Sweep]":
     """Return the code to exit with if it was interrupted, else 0; and the points that are done."""
     from planner.sweeping.sweep import sweep
+    from planner.verbs.grouping import Grouping
 
+    sizes, interval = flags["group_sizes"], flags["sync_interval"]
+    if interval and not sizes:
+        why = "one group has no replicas"
+        raise click.UsageError(f"--sync-interval goes with --replica-group: {why}")
     max_plans, prices = plan_limit(flags), dict(each for some in flags["prices"] for each in some)
     chosen = {name: flags[name] for name in ("sharder", "seed", "time_limit", "headroom")}
     settings = resolve(chosen)
@@ -221,6 +238,7 @@ def _swept(
             hardware={each: each for each in hardware} | skus,
             local_batch_sizes=flags["local_batches"],
             global_batch_sizes=flags["whole_batches"],
+            groups=[Grouping(group_size=each, sync_interval=interval or 1) for each in sizes],
             prices=prices,
             sharder=settings.sharder,
             directory=directory,

@@ -31,6 +31,8 @@ class _KeptPoint(BaseModel):
     num_nodes: _Count
     local_batch_size: Annotated[int, Field(ge=1, le=MOST_SAMPLES)]
     gradient_accumulation_steps: Annotated[int, Field(ge=1, le=MOST_ACCUMULATED)] = 1
+    replica_group: str = ""
+    group_size: _Count | None = None
     change: str = ""
     setting: str = ""
     step_time: Annotated[_Time | None, Field(alias="step_time_s")]

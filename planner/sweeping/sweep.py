@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from costmodel.base.errors import (
     InfeasibleError,
@@ -38,6 +39,7 @@ from planner.sweeping.engines import LOKY, SweepEngine
 from planner.sweeping.kept import FILE, kept_points, sweep_text_file
 from planner.sweeping.sweep_points import WAY, Sweep, SweepPoint
 from planner.verbs.changes import Case
+from planner.verbs.grouping import Grouping
 from planner.verbs.planning import plan_from, planning_task
 from planner.verbs.remedies import ways_out, with_searched
 from planner.verbs.topologies import make_topology
@@ -69,6 +71,8 @@ class _PointTask:
     sharder: str
     search: Search
     """How to search; without callables of this process."""
+    grouping: Grouping | None = None
+    """What is asked of groups of ranks; None: nothing."""
     version: str = field(default_factory=lambda: version("shardwise"))
 
 
@@ -91,6 +95,7 @@ def sweep(  # noqa: PLR0913 - the axes of a grid, and how to go through it
     hardware: Mapping[str, str | Path] | Sequence[str | Path] | str | Path = DEFAULT_HARDWARE,
     local_batch_sizes: Sequence[int] | int = (),
     global_batch_sizes: Sequence[int] | int = (),
+    groups: Sequence[Grouping] = (),
     prices: Mapping[str, float] | None = None,
     sharder: str = AUTO,
     backend: str = LOKY,
@@ -110,6 +115,8 @@ def sweep(  # noqa: PLR0913 - the axes of a grid, and how to go through it
         The grid, of each one or several: GPUs in all, on as few nodes as hold them; names or paths
         of profiles, or a profile by SKU, which points and prices are then named by; samples per GPU
         (none: the workload's own), or instead of all GPUs together, which they have to divide.
+    groups
+        Groups of ranks that each hold all tables, each as ``plan`` takes it; none: one of all.
     prices
         Of an hour of one GPU, by hardware, in any currency. None: cost is counted in GPU-hours.
     sharder
@@ -144,8 +151,8 @@ def sweep(  # noqa: PLR0913 - the axes of a grid, and how to go through it
     batches = _batches(loaded, several(local_batch_sizes), several(global_batch_sizes))
     if not isinstance(hardware, Mapping):
         hardware = {str(each): each for each in several(hardware)}
-    axes = hardware, several(gpus)
-    tasks = tuple(_grid(loaded, *axes, batches, prices or {}, sharder, search))
+    axes = _Axes(hardware, several(gpus), batches, groups or (None,))
+    tasks = tuple(_grid(loaded, axes, prices or {}, sharder, search))
     kept = _Kept(loaded, tasks, None if directory is None else Path(directory))
     undone = [task for task in tasks if task.point.key not in kept.found]
     answers = engine.results(_planned_point, undone)
@@ -217,23 +224,32 @@ class _Kept:
             write_text(self._folder / FILE, text)
 
 
+class _Axes(NamedTuple):
+    """What a grid is made of."""
+
+    hardware: Mapping[str, str | Path]
+    gpus: Sequence[int]
+    batches: Callable[[int], Sequence[int]]
+    """Local batches for a number of GPUs."""
+    groups: Sequence[Grouping | None]
+
+
 def _grid(
     workload: Workload,
-    hardware: Mapping[str, str | Path],
-    gpus: Sequence[int],
-    batches: Callable[[int], Sequence[int]],
+    axes: _Axes,
     prices: Mapping[str, float],
     sharder: str,
     search: Search,
 ) -> Iterator[_PointTask]:
-    """Yield the task of every point: machines, GPUs, then batches."""
+    """Yield the task of every point: machines, GPUs, batches, then groups."""
     plain = Search()
-    _check_prices(prices, list(hardware))
-    for name, path in hardware.items():
+    _check_prices(prices, list(axes.hardware))
+    for name, path in axes.hardware.items():
         profile = load_profile(path)
         about_profile = dump_profile(profile)
-        for topology in [make_topology(profile, each) for each in dict.fromkeys(gpus)]:
-            for batch in dict.fromkeys(batches(topology.world_size)):
+        for topology in [make_topology(profile, each) for each in dict.fromkeys(axes.gpus)]:
+            batches = dict.fromkeys(axes.batches(topology.world_size))
+            for batch, grouping in product(batches, dict.fromkeys(axes.groups)):
                 own = replace(workload, local_batch_size=batch)
                 point = SweepPoint(
                     hardware=name,
@@ -241,9 +257,12 @@ def _grid(
                     num_nodes=topology.num_nodes,
                     local_batch_size=own.local_batch_size,
                     gradient_accumulation_steps=workload.gradient_accumulation_steps,
+                    replica_group="" if grouping is None else str(grouping.group_size),
                     price=prices.get(name),
                     measured=measured_text(profile),
-                    key=_key(own, about_profile, name, topology.world_size, sharder, search),
+                    key=_key(
+                        own, about_profile, name, topology.world_size, sharder, search, grouping
+                    ),
                 )
                 yield _PointTask(
                     point=point,
@@ -251,6 +270,7 @@ def _grid(
                     profile=profile,
                     profile_name=str(path),
                     sharder=sharder,
+                    grouping=grouping,
                     search=replace(
                         search, jobs=1, interrupted=plain.interrupted, watch=plain.watch
                     ),
@@ -293,12 +313,20 @@ def _check_prices(prices: Mapping[str, float], names: Sequence[str]) -> None:
 
 
 def _key(
-    workload: Workload, profile: str, name: str, world_size: int, sharder: str, search: Search
+    workload: Workload,
+    profile: str,
+    name: str,
+    world_size: int,
+    sharder: str,
+    search: Search,
+    grouping: Grouping | None,
 ) -> str:
     """Return a digest of everything that a point's plan depends on."""
     chosen = {f.name: repr(getattr(search, f.name)) for f in fields(search)}
     how = {name: value for name, value in chosen.items() if name not in _NOT_OF_THE_PLAN}
     parts = [dump_workload(workload), profile, name, world_size, sharder, version("shardwise"), how]
+    if grouping is not None:
+        parts.append(repr(grouping))
     return hashlib.sha256(dump_json(parts, only_ascii=True).encode()).hexdigest()[:16]
 
 
@@ -310,10 +338,15 @@ def _planned_point(task: _PointTask) -> _Answer:
     search = replace(task.search, began=task.search.clock())
     try:
         own = planning_task(task.workload, task.profile, point.world_size, None)
+        if task.grouping is not None:
+            own = own.grouped(task.grouping, search)
         planned = own.searched(task.sharder, NONE, search)
     except (MissingDependencyError, UnknownNameError) as error:
         return _Answer(points=(point,), lacking=str(error))
     except InfeasibleError as error:
+        if task.grouping is not None:
+            hint = f"; {error.hint}" if error.hint else ""
+            return _Answer(points=(replace(point, reason=f"{error}{hint}"),))
         return _ways_out(point, task, error)
     except PlannerError as error:
         return _Answer(points=(replace(point, reason=str(error)),))
@@ -371,5 +404,6 @@ def _with_plan(point: SweepPoint, planned: Planned) -> SweepPoint:
         usable_bytes=report.usable_bytes,
         unmeasured_share=min(1.0, critical_share(report.extrapolated, report.step_time)),
         sharder=report.search.sharder if report.search else None,
+        group_size=planned.topology.world_size if planned.topology.replicas else None,
         notes=report.notes,
     )

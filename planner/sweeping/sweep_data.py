@@ -18,6 +18,7 @@ from planner.show.columns import (
 )
 from planner.show.format import memory, significant
 from planner.sweeping.sweep_points import Sweep, SweepPoint, by_note
+from planner.verbs.grouping import AUTO
 
 SCHEMA_VERSION = 2
 MARK = "*"
@@ -41,6 +42,9 @@ def point_columns(sweep: Sweep) -> list[Column[SweepPoint]]:
         json_column("num_nodes"),
         Column("Batch/GPU", lambda p: p.local_batch_size, COUNT, key="local_batch_size",
                page="Samples per GPU"),
+        Column("Group", _group_text, in_text=any(point.replica_group for point in sweep.points)),
+        json_column("replica_group"),
+        json_column("group_size"),
         Column("With", lambda p: p.change, key="change", in_text=bool(ways)),
         json_column("setting"),
         json_column("gradient_accumulation_steps"),
@@ -72,6 +76,14 @@ def point_columns(sweep: Sweep) -> list[Column[SweepPoint]]:
         json_column("plan_file"),
         json_column("key"),
     ]  # fmt: skip
+
+
+def _group_text(point: SweepPoint) -> str:
+    """Return the size of a plan's groups, after ``auto`` where that chose it."""
+    if point.step_time is None:
+        return point.replica_group
+    size = "all" if point.group_size is None else f"{point.group_size:,}"
+    return f"auto: {size}" if point.replica_group == AUTO else size
 
 
 def sweep_data(sweep: Sweep) -> dict[str, Any]:

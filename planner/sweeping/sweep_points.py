@@ -29,6 +29,11 @@ class SweepPoint:
     local_batch_size: int
     gradient_accumulation_steps: int = 1
     """Batches of a step."""
+    replica_group: str = ""
+    """Ranks of groups that each hold all tables (TorchRec's 2D sparse parallelism), as asked for,
+    or ``auto``; empty: one group of all."""
+    group_size: int | None = None
+    """The plan's; None: one group of all, or no plan."""
     change: str = ""
     """How the workload was changed, as no plan of the one asked for fits; empty: it was not."""
     setting: str = ""

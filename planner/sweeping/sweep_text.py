@@ -9,6 +9,7 @@ from planner.show.format import count, duration, percent, rate, significant
 from planner.show.layout import rows_text, wrapped
 from planner.sweeping.sweep_data import MARK, point_columns
 from planner.sweeping.sweep_points import Sweep, SweepPoint, by_note
+from planner.verbs.grouping import AUTO
 from planner.views.report_text import notes_text
 
 _GUESSED = 0.5
@@ -43,8 +44,11 @@ def cost_text(point: SweepPoint) -> str:
 def place(point: SweepPoint) -> str:
     """Return a point's name."""
     changed = f", {point.change}" if point.change else ""
+    groups = {"": "", AUTO: ", any groups"}.get(
+        point.replica_group, f", groups of {point.replica_group}"
+    )
     size = f"{point.world_size:,} × {point.hardware}"
-    return f"{size}, {point.local_batch_size:,} samples each{changed}"
+    return f"{size}, {point.local_batch_size:,} samples each{groups}{changed}"
 
 
 _NAMES: tuple[Callable[[SweepPoint], str], ...] = (

@@ -395,3 +395,29 @@ def test_rows_for_pandas() -> None:
     frame = of(point("h100", 8, 4.0), point("l40s", 4, None)).to_dataframe()
     assert list(frame["hardware"]) == ["h100", "l40s"]
     assert frame["step_time_s"].isna().tolist() == [False, True]
+
+
+def test_groups_are_an_axis_that_is_kept_with_its_points(tmp_path: Path) -> None:
+    groups = [planner.Grouping(group_size="auto"), planner.Grouping(group_size=3)]
+    asked = {**GRID, "gpus": 4, "hardware": "h100-sxm", "groups": groups, "directory": tmp_path}
+    workload = example_workload(6)
+    chosen, refused = planner.sweep(workload, **asked).points
+    assert (chosen.replica_group, refused.replica_group) == ("auto", "3")
+    assert refused.reason is not None
+    assert "no groups of 3" in refused.reason
+    assert planner.sweep(workload, **asked).points == (chosen, refused)
+    whole = planner.sweep(workload, **{**asked, "groups": ()}).points
+    assert [each.replica_group for each in whole] == [""]
+    assert whole[0].key != chosen.key
+
+
+def test_points_of_groups_have_names_of_their_own() -> None:
+    plain = point("a", 8, 2.0)
+    grouped = replace(plain, replica_group="4", group_size=4, notes=("careful",), key="4")
+    found = replace(plain, replica_group="auto", group_size=2, key="auto")
+    sweep = of(plain, grouped, found, replace(grouped, step_time=None, interval=None, key="none"))
+    assert warnings(sweep) == ["8 × a, 1,000 samples each, groups of 4: careful"]
+    rows = [row["group_size"] for row in sweep.to_dict()["points"]]
+    assert rows == [None, 4, 2, 4]
+    text = "\n".join(line.plain for line in sweep_text(sweep, 120))
+    assert "auto: 2" in text
