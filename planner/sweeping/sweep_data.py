@@ -34,6 +34,7 @@ def point_columns(sweep: Sweep) -> list[Column[SweepPoint]]:
     """Return the columns of points, in the order of JSON and CSV."""
     front, unit = set(sweep.front), cost_unit(sweep)
     ways = [point for point in sweep.points if point.change]
+    grouped = any(point.replica_group for point in sweep.points)
     short, unit = ("Cost", unit.capitalize()) if sweep.is_priced else ("GPU-h", unit)
     return [
         Column("", lambda p: MARK if p in front else "", page="Front"),
@@ -42,7 +43,7 @@ def point_columns(sweep: Sweep) -> list[Column[SweepPoint]]:
         json_column("num_nodes"),
         Column("Batch/GPU", lambda p: p.local_batch_size, COUNT, key="local_batch_size",
                page="Samples per GPU"),
-        Column("Group", _group_text, in_text=any(point.replica_group for point in sweep.points)),
+        Column("Group", _group_text, in_text=grouped, page=None if grouped else ""),
         json_column("replica_group"),
         json_column("group_size"),
         Column("With", lambda p: p.change, key="change", in_text=bool(ways)),
