@@ -26,8 +26,14 @@ def page() -> str:
 
 
 def _sections(command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:
-    context = click.Context(command, info_name=name, parent=parent, max_content_width=WIDTH)
-    context.terminal_width = WIDTH
+    context = click.Context(
+        command,
+        parent=parent,
+        info_name=name,
+        terminal_width=WIDTH,
+        max_content_width=WIDTH,
+        **command.context_settings,
+    )
     yield f"## `{context.command_path}`\n\n```text\n{command.get_help(context)}\n```\n"
     if isinstance(command, click.Group):
         for each in command.list_commands(context):
