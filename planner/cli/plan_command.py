@@ -10,7 +10,6 @@ import click
 
 from planner.cli.pages import check_page, html_option, write_page
 from planner.cli.shared_options import (
-    COUNT,
     REPLICA_GROUP,
     SHARE,
     factory_option,
@@ -18,8 +17,10 @@ from planner.cli.shared_options import (
     output_options,
     plan_limit,
     profile_and_nodes,
+    refuse_averaging,
     refuse_given,
     search_options,
+    sync_interval_option,
     told_of_model,
     workload_source,
 )
@@ -81,13 +82,7 @@ MOST_JOBS = 256
     help="Several groups of N GPUs that each hold all tables (TorchRec's DMPCollection), or of as "
     "many as are best; the plan is that of one group.",
 )
-@click.option(
-    "--sync-interval",
-    type=COUNT,
-    metavar="K",
-    help="With --replica-group: steps from one averaging of the groups' replicas to the next "
-    "[default: 1].",
-)
+@sync_interval_option
 @click.option(
     "--sharding-strategy",
     type=click.Choice(["default", "fully_sharded"]),
@@ -251,10 +246,7 @@ def _grouping(flags: dict[str, Any]) -> "Grouping | None":
             use_inter_host_allreduce=consecutive,
             sharding_strategy=ShardingStrategy(strategy or ShardingStrategy.DEFAULT),
         )
-    why = "one group has no replicas"
-    refuse_given(
-        "--replica-group",
-        why,
+    refuse_averaging(
         sync_interval=interval,
         sharding_strategy=strategy,
         use_inter_host_allreduce=None if consecutive is None else True,

@@ -67,6 +67,14 @@ headroom_option = click.option(
     "fuller plan is surely faster [default: 10%].",
 )
 
+sync_interval_option = click.option(
+    "--sync-interval",
+    type=COUNT,
+    metavar="K",
+    help="With --replica-group: steps from one averaging of the groups' replicas to the next "
+    "[default: 1].",
+)
+
 GPUS = click.IntRange(min=1, max=MOST_RANKS)
 SAMPLES = click.IntRange(min=1, max=MOST_SAMPLES)
 SEED = click.IntRange(min=-(2**63), max=2**63 - 1)
@@ -90,6 +98,11 @@ hardware_option = click.option(
     type=HARDWARE,
     help="Hardware profile; `planner profiles` lists them.",
 )
+
+
+def refuse_averaging(**options: object) -> None:
+    """Refuse options of how groups' replicas are averaged where no groups were asked for."""
+    refuse_given("--replica-group", "one group has no replicas", **options)
 
 
 def refuse_given(where: str, why: str, **options: object) -> None:

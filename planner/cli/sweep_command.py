@@ -9,7 +9,6 @@ import click
 
 from planner.cli.pages import check_page, html_option, write_page
 from planner.cli.shared_options import (
-    COUNT,
     SEED,
     TIME,
     factory_option,
@@ -18,6 +17,8 @@ from planner.cli.shared_options import (
     output_options,
     parse_group,
     plan_limit,
+    refuse_averaging,
+    sync_interval_option,
     told_of_model,
     workload_source,
 )
@@ -107,11 +108,7 @@ def _sku(text: str) -> tuple[str, str]:
     help="GPUs of groups that each hold all tables (TorchRec's DMPCollection), as many as are best "
     "with auto [default: one group of all].",
 )  # fmt: skip
-@click.option(
-    "--sync-interval", type=COUNT, metavar="K",
-    help="With --replica-group: steps from one averaging of the groups' replicas to the next "
-    "[default: 1].",
-)  # fmt: skip
+@sync_interval_option
 @click.option(
     "--price", "prices", type=ListOf(_price), multiple=True, metavar="NAME=2.5",
     help="What an hour of one GPU costs, in any currency; repeatable. For every machine or for "
@@ -205,9 +202,8 @@ def _swept(
     from planner.verbs.grouping import Grouping
 
     sizes, interval = flags["group_sizes"], flags["sync_interval"]
-    if interval and not sizes:
-        why = "one group has no replicas"
-        raise click.UsageError(f"--sync-interval goes with --replica-group: {why}")
+    if not sizes:
+        refuse_averaging(sync_interval=interval)
     max_plans, prices = plan_limit(flags), dict(each for some in flags["prices"] for each in some)
     chosen = {name: flags[name] for name in ("sharder", "seed", "time_limit", "headroom")}
     settings = resolve(chosen)

@@ -112,6 +112,8 @@ def export_command(
 
 def _domains(file: "PlanFile", gpus_per_host: int | None) -> str:
     """Return what a job must know whose nodes are NVLink domains of several hosts, as a line."""
+    from planner.torchrec.topology import RESOLVED_POD_SIZE
+
     plan = file.plan
     node = plan.local_world_size
     host = gpus_per_host or (file.torchrec or {}).get("local_world_size") or node
@@ -125,7 +127,7 @@ def _domains(file: "PlanFile", gpus_per_host: int | None) -> str:
         return f"\nNodes have {node} GPUs; where hosts have fewer, give --gpus-per-host."
     if node == host or not any(each.sharding_type.within_node for each in plan.tables):
         return ""
-    return f"\nIn the environment of all ranks: TORCHREC_RESOLVED_POD_SIZE={node // host}"
+    return f"\nIn the environment of all ranks: {RESOLVED_POD_SIZE}={node // host}"
 
 
 def _wrapper_call(file: "PlanFile") -> str:
