@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from bench.kept import markdown
 from costmodel.base.units import MS
 
 PLANNERS = ("theirs", "ours")
@@ -25,9 +26,7 @@ def clients(rows: Mapping[str, Mapping[str, Any]]) -> str:
         "client", "TorchRec's plan", "this planner's", "sharded otherwise, replicated by one alone",
         "planned in", "predicted step", "steps", "losses apart",
     )  # fmt: skip
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    lines += [f"| {' | '.join(_client(name, row))} |" for name, row in rows.items()]
-    return "\n".join(lines)
+    return markdown(head, [_client(name, row) for name, row in rows.items()])
 
 
 def _client(name: str, row: Mapping[str, Any]) -> Sequence[str]:
@@ -54,9 +53,7 @@ def steps(rows: Mapping[str, Mapping[str, Any]]) -> str:
         "client", "runs each", "TorchRec's plan", "this planner's", "measured", "spread of runs",
         "predicted", "error", "ours over theirs",
     )  # fmt: skip
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    lines += [f"| {name} | {' | '.join(_steps(row))} |" for name, row in rows.items()]
-    return "\n".join(lines)
+    return markdown(head, [(name, *_steps(row)) for name, row in rows.items()])
 
 
 def _steps(row: Mapping[str, Any]) -> list[str]:
@@ -82,7 +79,7 @@ def _steps(row: Mapping[str, Any]) -> list[str]:
 def configurations(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a row for every configuration that was planned."""
     head = ("configuration", "TorchRec's plan", "this planner's", "planned in", "predicted step")
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    cells_of = []
     for row in rows:
         if "not_built" in row:
             cells = [f"not built: {row['not_built']}", "", "", ""]
@@ -91,8 +88,8 @@ def configurations(rows: Sequence[Mapping[str, Any]]) -> str:
             cells = [each["error"] or _types(each["types"]) for each in both]
             cells += [", ".join(f"{each.get('seconds', 0):.1f} s" for each in both)]
             cells += [", ".join(_step(each.get("step")) for each in both)]
-        lines.append(f"| {row['configuration']} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        cells_of.append((row["configuration"], *cells))
+    return markdown(head, cells_of)
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -22,7 +22,7 @@ from random import Random
 from statistics import fmean
 from typing import Any
 
-from bench.kept import SEED, print_and_keep, provenance
+from bench.kept import SEED, markdown, print_and_keep, provenance
 from bench.plan_quality import WORKLOADS, attempt_on
 from costmodel.base.units import GB, MS, Bytes, Seconds
 from costmodel.bounds.lower_bound import step_time_bound
@@ -179,20 +179,16 @@ def table(results: Mapping[str, Any]) -> str:
 
 def _scaled_table(results: Mapping[str, Any]) -> str:
     peers = ("table_row_wise", "auto", "hier_auto")
-    lines = [
-        "| H100 | hosts | bound | ours | table_row_wise | NVIDIA's auto | hier_auto |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    head = "H100", "hosts", "bound", "ours", "table_row_wise", "NVIDIA's auto", "hier_auto"
+    rows = []
     ratios: dict[str, list[float]] = {"hosts": [], "no_hosts": []}
     for row in results["scaled"]:
         for kind, ours in ratios.items():
             took = row[kind]
             ours.append(took["table_row_wise_s"] / took["ours_s"])
             cells = [_beside(took[f"{peer}_s"], took["ours_s"]) for peer in peers]
-            lines.append(
-                f"| {row['gpus']} | {_HOSTS[kind]} | {_ms(took['bound_s'])} "
-                f"| {_ms(took['ours_s'])} | {' | '.join(cells)} |"
-            )
+            times = _ms(took["bound_s"]), _ms(took["ours_s"])
+            rows.append((row["gpus"], _HOSTS[kind], *times, *cells))
     told = [
         f"{exp(fmean(map(log, each))):.2f}×, at most {max(each):.2f}×" for each in ratios.values()
     ]
@@ -201,27 +197,29 @@ def _scaled_table(results: Mapping[str, Any]) -> str:
         f"table_row_wise over ours, geometric mean: {told[0]} with our hosts, {told[1]} without."
     )
     theirs = f"{embark['mean']}× in the mean of four models, at most {embark['max']}×"
-    return "\n".join([*lines, f"\n{means} EMBark over it: {theirs}."])
+    return f"{markdown(head, rows)}\n\n{means} EMBark over it: {theirs}."
 
 
 def _submitted_table(results: Mapping[str, Any]) -> str:
-    lines = [
-        "| submitted | planner | batch | hosts | bound | ours | NVIDIA's plan | HugeCTR took |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    found_in = "hosts", "bound", "ours", "NVIDIA's plan", "HugeCTR took"
+    rows = []
     for row in results["submitted"]:
         name = "hier_auto" if row["by_nodes"] else "auto"
         version = row["source"].partition(",")[0].rpartition("_")[2]
         machine = f"{row['gpus']} × {row['hardware'].partition('-')[0].upper()}"
         for kind, text in _HOSTS.items():
             took = row[kind]
-            lines.append(
-                f"| {machine}, {version} | {name} "
-                f"| {row['global_batch_size']:,} | {text} | {_ms(took['bound_s'])} "
-                f"| {_ms(took['ours_s'])} | {_beside(took['theirs_s'], took['ours_s'])} "
-                f"| {_ms(row['published_s'])} |"
-            )
-    return "\n".join(lines)
+            rows.append((
+                f"{machine}, {version}",
+                name,
+                f"{row['global_batch_size']:,}",
+                text,
+                _ms(took["bound_s"]),
+                _ms(took["ours_s"]),
+                _beside(took["theirs_s"], took["ours_s"]),
+                _ms(row["published_s"]),
+            ))
+    return markdown(("submitted", "planner", "batch", *found_in), rows)
 
 
 _HOSTS = {"hosts": "ours", "no_hosts": "take no time"}

@@ -25,7 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.kept import parser_of, row_by_row
+from bench.kept import markdown, parser_of, row_by_row
 from bench.time_limits import SizedWorkload
 from costmodel.base.errors import InfeasibleError
 from costmodel.base.units import GIB, MS, Seconds
@@ -149,17 +149,16 @@ def per_gpu(results: Mapping[str, Mapping[str, Any]], name: str) -> float | None
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the rows as a table of Markdown."""
-    columns = "step | bound | averaging | group | per GPU, of 64's | wall | memory"
-    lines = [f"| model | GPUs | way | {columns} |", "|---" * 10 + "|"]
+    found_in = "step", "bound", "averaging", "group", "per GPU, of 64's", "wall", "memory"
+    rows = []
     for name, case in sorted(CASES.items(), key=lambda each: (each[1].model, each[1].gpus)):
         if name in results:
             row, share = results[name], per_gpu(results, name)
             found = ["no plan", *"---"] if "no_plan" in row else _found(row, case)
             throughput = "-" if share is None else f"{share:.0%}"
             spent = f"{row['wall_s']:.0f} s", f"{row['memory_gib']:.1f} GiB"
-            cells = [case.model, f"{case.gpus:,}", case.way, *found, throughput, *spent]
-            lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            rows.append((case.model, f"{case.gpus:,}", case.way, *found, throughput, *spent))
+    return markdown(("model", "GPUs", "way", *found_in), rows)
 
 
 def _found(row: Mapping[str, Any], case: ScaledPlan) -> list[str]:

@@ -20,7 +20,7 @@ from socket import create_connection, socket
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.kept import print_and_keep, provenance
+from bench.kept import markdown, print_and_keep, provenance
 from costmodel.base.units import Seconds
 
 ROOT = Path(__file__).parents[1]
@@ -147,16 +147,19 @@ def made() -> dict[str, Any]:
 
 def table(results: Mapping[str, Any]) -> str:
     """Return the table of the README."""
-    lines = [
-        "| backend | points done | twice | plan files | seconds | load of two cores before |",
-        "|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {name} | {row['done']} of {results['points']} | {row['twice']} | {row['plan_files']} "
-        f"| {row['seconds']:.0f} | {row['load']:.1f} |"
+    head = "backend", "points done", "twice", "plan files", "seconds", "load of two cores before"
+    rows = [
+        (
+            name,
+            f"{row['done']} of {results['points']}",
+            row["twice"],
+            row["plan_files"],
+            f"{row['seconds']:.0f}",
+            f"{row['load']:.1f}",
+        )
         for name, row in results["rows"].items()
     ]
-    return "\n".join(lines)
+    return markdown(head, rows)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ import torch.distributed as dist
 
 from bench.clients.client import CONFIGURATION, RunSettings
 from bench.clients.tzrec import num_negatives
+from bench.clients.warned import warnings_kept
 from bench.clients.watched import REPLACED, counted, watched_planner
-from bench.torchrec_cases.scripts import warnings_kept
 
 GPUS = 8
 HARDWARE = "h100-sxm"

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from bench.clients import tzrec, watched
 from bench.clients.absent import stand_in_for
 from bench.clients.client import CONFIGURATION, Client, RunSettings
-from bench.torchrec_cases.scripts import warnings_kept
+from bench.clients.warned import warnings_kept
 from planner.environment.processes import end_now, end_with
 from planner.files.json_text import dump_json
 

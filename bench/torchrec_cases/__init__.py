@@ -1,1 +1,0 @@
-"""What benches of TorchRec scripts share."""
