@@ -16,6 +16,8 @@ class WeighedGroup:
     """By the models, when the size was chosen; None: no plan was found."""
     was_tried: bool = True
     """Whether there was time to look for one."""
+    was_searched: bool = True
+    """Whether it was searched after its first plans: their steps are long."""
     num_plans: int = 0
     """Plans tried for that: more for sizes that looked fast, so that steps are not all alike."""
     is_chosen: bool = False
@@ -35,7 +37,9 @@ class WeighedGroup:
         """What became of it, as text; empty: it is slower than the one chosen."""
         if self.modelled is None:
             return "no plan fits" if self.was_tried else "no time was left"
-        return "chosen" if self.is_chosen else ""
+        if self.is_chosen:
+            return "chosen"
+        return "" if self.was_searched else "first plans only"
 
     @property
     def place(self) -> str:

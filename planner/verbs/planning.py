@@ -116,7 +116,8 @@ def plan(  # noqa: PLR0913 -- one argument per thing asked; all but two have def
     if replica_group is not None:
         if not isinstance(replica_group, Grouping):
             replica_group = Grouping(group_size=replica_group)
-        return task.grouped(replica_group, search).searched(sharder, baseline or NONE, search)
+        task = task.grouped(replica_group, search)
+        return task.searched(sharder, baseline or NONE, task.rest(search))
     try:
         return task.searched(sharder, baseline or NONE, search)
     except InfeasibleError as error:
@@ -170,6 +171,13 @@ class PlanningTask:
         workload, job = self.problem.workload, self.problem.topology
         problem, weighed = best_group(workload, grouping.topologies(job), search)
         return replace(self, problem=problem, weighed=weighed)
+
+    def rest(self, search: Search) -> Search:
+        """Return the search with the plans that choosing the group size left of those counted."""
+        if search.max_plans is None:
+            return search
+        spent = sum(each.num_plans for each in self.weighed)
+        return replace(search, max_plans=max(1, search.max_plans - spent))
 
     def report(
         self,
