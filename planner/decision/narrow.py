@@ -53,7 +53,7 @@ def small_cut(workload: Workload, plan: ShardingPlan) -> list[TableSharding]:
     return [
         each
         for each in plan.tables
-        if len(each.block_ranks) > 1 or each.sharding_type.splits_rows
+        if len(list(each.distinct_shards())) > 1
         if workload.table(each.table).weight_bytes < SMALL
     ]
 

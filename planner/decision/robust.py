@@ -358,8 +358,7 @@ class RobustSearch:
             count = 1 if whole else option.num_shards(self._problem.topology)
             width = table.embedding_dim // option.num_column_shards
             narrow = count if width < min(NARROW, table.embedding_dim) else 0
-            cut = count > 1 or option.sharding_type.splits_rows
-            small = cut and table.weight_bytes < SMALL
+            small = count > 1 and table.weight_bytes < SMALL
             known = _Shape(int(small), narrow, count, option.sharding_type)
             self._shapes[index, choice] = known
         return known

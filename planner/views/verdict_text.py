@@ -100,8 +100,10 @@ def _fuller_sentence(fuller: Fuller, search: SearchReport | None) -> str:
     asked = None if search is None else search.headroom
     share = "less" if asked is None else percent(asked)
     if fuller.longer is None or fuller.probability_slower is None:
+        cut = search is not None and search.end == SearchEnd.LIMIT
+        none = "No plan was found in the time given" if cut else "No plan was found"
         return (
-            f"No plan was found that leaves {share} of every rank's memory free (`--headroom`): "
+            f"{none} that leaves {share} of every rank's memory free (`--headroom`): "
             "this one is of a search with all of it."
         )
     longer, sure = percent_fine(fuller.longer), odds(fuller.probability_slower)

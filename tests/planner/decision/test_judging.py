@@ -83,6 +83,10 @@ def test_small_tables_that_are_cut_are_weighed_against_whole_ones() -> None:
     assert found is not None
     assert found.tables == ("t0", "t1", "t2")
     assert found.longer is not None
+    alone = example_problem(problem.workload, world_size=2, num_nodes=2)  # nodes of one rank
+    kind = TableOption(sharding_type=ShardingType.TABLE_ROW_WISE)
+    made = [make_sharding(each, alone.topology, kind, (0,)) for each in tables]
+    assert cut_small(alone, make_plan(alone.topology, made)) is None
     strict = replace(tables[0], sharding_types=(ShardingType.ROW_WISE,))
     bound = ShardingProblem.of(
         replace(problem.workload, tables=(strict, *tables[1:])), problem.topology

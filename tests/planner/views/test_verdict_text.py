@@ -58,6 +58,14 @@ def test_a_fuller_plan_says_what_it_gains() -> None:
         " No plan was found that leaves less of every rank's memory free (`--headroom`): "
         "this one is of a search with all of it."
     )
+    cut = SearchReport(
+        sharder="annealing", requested="auto", seed=0, status="limit", evaluated=1, time=1.0,
+        end=SearchEnd.LIMIT, headroom=0.1,
+    )  # fmt: skip
+    told = verdict(fuller=Fuller(is_chosen=True))
+    assert "No plan was found in the time given that leaves 10% of" in " ".join(
+        verdict_sentences(told, 1 * MS, cut)
+    )
     gained = Fuller(is_chosen=True, longer=0.12, probability_slower=0.97)
     assert said(fuller=gained).endswith(
         "memory free (`--headroom`) is expected to take 12.0% longer: slower with P 97%."
