@@ -16,6 +16,9 @@ from planner.show.format import count
 def node_count(gpus: int, nodes: int | None, hardware: HardwareProfile) -> int:
     """Return the number of nodes for so many GPUs in all; ``nodes`` None: as few as hold them.
 
+    Every node has as many, so where the fewest nodes cannot, as 15 of NVL72 for 1,024, a few more
+    are taken (16 of 64), while at least half of each is used.
+
     Raises
     ------
     ValueError
@@ -34,13 +37,14 @@ def node_count(gpus: int, nodes: int | None, hardware: HardwareProfile) -> int:
     least = -(-gpus // per_node)
     if not 1 <= gpus <= MOST_RANKS:
         raise ValueError(f"1 to {MOST_RANKS:,} {unit}s can be planned for, got {gpus:,}")
+    first = max(least, nodes or 1)
+    even = next((more for more in range(first, gpus) if gpus % more == 0), gpus)
     if nodes is None:
-        nodes = least
-    even = next((more for more in range(max(least, nodes), gpus) if gpus % more == 0), gpus)
+        nodes = even if 2 * gpus >= even * per_node else least
     if nodes < 1 or gpus % nodes:
         raise ValueError(
-            f"{count(gpus, unit)} cannot be spread evenly over {count(nodes, 'node')}; "
-            f"{count(even, 'node')} can have as many each"
+            f"{count(gpus, unit)} cannot be spread evenly over {count(nodes, 'node')} of "
+            f"{hardware.name}; {count(even, 'node')} can have as many each"
         )
     if gpus // nodes > per_node:
         raise ValueError(

@@ -103,6 +103,8 @@ def test_quiet_says_nothing_on_stderr(run: Command) -> None:
 
 @pytest.mark.slow
 def test_gpus_are_spread_over_nodes(run: Command) -> None:
+    even = run("plan", "tables.yaml", "--gpus", "20", "--sharder", "naive").out
+    assert "20 × h100-sxm in 4 nodes" in even
     data = run("plan", "tables.yaml", "--gpus", "16", "--nodes", "4", "--json").data
     assert (data["world_size"], data["local_world_size"]) == (16, 4)
     data = run("plan", "tables.yaml", "--gpus", "16", "--json").data
@@ -140,9 +142,13 @@ def test_the_baseline_can_be_chosen_or_left_out(run: Command) -> None:
         (
             ("plan", "tables.yaml", "--gpus", "9"),
             2,
-            "evenly over 2 nodes; 3 nodes can have as many",
+            "evenly over 2 nodes of h100-sxm; 3 nodes can have as many",
         ),
-        (("plan", "tables.yaml", "--gpus", "17"), 2, "over 3 nodes; 17 nodes can have as many"),
+        (
+            ("plan", "tables.yaml", "--gpus", "17"),
+            2,
+            "over 3 nodes of h100-sxm; 17 nodes can have as many",
+        ),
         (("plan", "tables.yaml", "--gpus", "16", "--nodes", "1"), 2, "has 8 GPUs"),
         (("plan", "tables.yaml", "--gpus", "20", "--nodes", "2"), 2, "20 need 4 nodes or more"),
         (("plan", "tables.yaml", "--gpus", "2", "--time-limit", "x"), 2, "`x` is not a time"),
