@@ -36,6 +36,7 @@ from planner.views.plan_columns import (
 from planner.views.verdict_text import choice_sentences
 
 _GAIN = "at most, by any other plan, if the models are right"
+_GAIN_IN_GROUP = "at most, by any other plan for such a group, if the models are right"
 _GAIN_BARE = "at most, were there no embedding work: the limit left no time for a closer bound"
 LEAST_BEYOND = 0.005
 """Smallest extrapolated share of the critical path that is reported."""
@@ -109,7 +110,9 @@ def _answer(report: Report, width: int) -> Iterator[Text]:
     if baseline is not None:
         rows.append(("baseline", duration(baseline.step_time), _against_baseline(report)))
     if search is not None and report.gap is not None:
-        rows.append(("to gain", gain_text(report.gap), _GAIN_BARE if search.is_bare else _GAIN))
+        of_group = report.replicas is not None or report.weighed_groups
+        most = _GAIN_BARE if search.is_bare else _GAIN_IN_GROUP if of_group else _GAIN
+        rows.append(("to gain", gain_text(report.gap), most))
     if report.replicas is not None:
         rows.append(("averaging", duration(report.averaging_time), _averaging(report.replicas)))
     beyond = critical_share(report.extrapolated, report.step_time)

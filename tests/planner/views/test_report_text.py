@@ -167,7 +167,10 @@ def test_what_is_left_to_gain_is_a_ratio_of_two_steps_by_the_models() -> None:
     search = replace(report.search, bound=Modelled(0.96 * MS))
     longer = replace(report, confidence=replace(CONFIDENCE, step_time=1.3 * MS), search=search)
     text = written(report_text(longer, 100))
-    assert "to gain        4.0%  at most, by any other plan" in text  # 1 - 0.96 / 1.00
+    assert "to gain        4.0%  at most, by any other plan, if" in text  # 1 - 0.96 / 1.00
+    one = WeighedGroup(topology=topology(4), modelled=None)
+    text = written(report_text(replace(longer, weighed_groups=(one,)), 100))
+    assert "by any other plan for such a group, if the models are right" in text
     bare = replace(report, search=replace(search, bound=Modelled(0.1 * MS), is_bare=True))
     text = written(report_text(bare, 100))
     assert "to gain       90.0%\n    at most, were there no embedding work: the limit left" in text
