@@ -85,7 +85,7 @@ def run_with_headroom(
     if not go_on or attempts[-1].early is SearchEnd.BOUND or search.interrupted():
         return roomy, attempts
     known = (*problem.known, *(plan for attempt in attempts for plan in attempt.plans))
-    rest = _part(search, FULLER_SHARE)
+    rest = replace(_part(search, FULLER_SHARE), known_took=attempts[-1].gained_for)
     more = run_sharders((FULLER,), replace(problem, known=known), rest)
     took = attempts[-1].first_plan  # of a search that had no plan to begin with
     return roomy, (*attempts, *(replace(each, first_plan=took) for each in more))

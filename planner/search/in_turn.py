@@ -7,7 +7,7 @@ from dataclasses import replace
 from costmodel.base.errors import PlannerError
 from planner.environment.collecting import seldom_collecting
 from planner.environment.interrupts import interruptible
-from planner.search.gains import FEW_OPTIONS, Gains
+from planner.search.gains import Gains, is_small
 from planner.search.one_sharder import preload, run_sharder
 from planner.search.search import Attempt, Search, Watch
 from sharders.problem.room import check_room
@@ -58,7 +58,7 @@ def until_interrupted(search: Search) -> Iterator[Search]:
 
 def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> Iterator[Attempt]:
     """Yield the attempt of each sharder as soon as it has ended."""
-    gains = Gains(search, is_small=problem.num_options <= FEW_OPTIONS)
+    gains = Gains(search, is_small=is_small(problem))
     preload(names[0])
     gains.begin()
     search = replace(search, watch=gains.watch)
@@ -79,7 +79,8 @@ def _in_turn(names: Sequence[str], problem: ShardingProblem, search: Search) -> 
         own = replace(search, max_plans=plans_left, interrupted=gains.end_of(name))
         attempt = run_sharder(name, problem, own, gains.deadline())
         gains.end(attempt)
-        attempts.append(replace(attempt, early=gains.early, first_plan=gains.first_plan))
+        told = replace(attempt, early=gains.early, gained_for=gains.gained_for)
+        attempts.append(replace(told, first_plan=gains.first_plan))
         yield attempts[-1]
 
 

@@ -78,6 +78,9 @@ class Search:
     patience: float = PATIENCE
     """The search ends when nothing was gained in so many times the work of all gains, plus
     ``Gains.least_quiet``; ``inf``: never before its time is up."""
+    known_took: Seconds = 0.0
+    """Work after which searches before this one had found the problem's known plans: this one has
+    to come as far before it can gain."""
     jobs: int = 1
     """Number of processes of this machine that search at once, each from a seed of its own."""
     storage: str | None = None
@@ -126,6 +129,8 @@ class Attempt:
     first_plan: Seconds = 0.0
     """Seconds that the first plan of the search took, whichever sharder made it; 0: none was made
     yet."""
+    gained_for: Seconds = 0.0
+    """Work until the last gain, by this sharder or one before it, known plans included."""
     early: SearchEnd | None = None
     """Why no further sharder was run although there was time."""
 

@@ -134,8 +134,8 @@ def _refused(message: str, hint: str | None = None) -> InputError:
 
 def best_group(
     workload: Workload, topologies: Sequence[Topology], search: Search
-) -> tuple[ShardingProblem, tuple[WeighedGroup, ...]]:
-    """Return the problem of the best group, with its best plan as known, and all groups weighed.
+) -> tuple[ShardingProblem, Attempt, tuple[WeighedGroup, ...]]:
+    """Return the problem of the best group, its best plan, which is known to it, and all groups.
 
     Raises
     ------
@@ -160,7 +160,8 @@ def best_group(
             each.search(_part(search, share / len(running)))
             each.was_searched = True
     best = min(running, key=lambda each: each.step)
-    return best.solved, tuple(each.weighed(is_chosen=each is best) for each in every)
+    weighed = tuple(each.weighed(is_chosen=each is best) for each in every)
+    return *best.solved, weighed
 
 
 @dataclass(slots=True)
@@ -202,10 +203,11 @@ class _Contender:
         return None
 
     @property
-    def solved(self) -> ShardingProblem:
-        """The problem with its best plan as known."""
-        known = () if self.attempt is None else (self.attempt.found,)
-        return replace(self.problem, known=known)
+    def solved(self) -> tuple[ShardingProblem, Attempt]:
+        """The problem with its best plan as known, and that plan; only where there is one."""
+        if self.attempt is None:
+            raise ValueError("no plan was found")
+        return replace(self.problem, known=(self.attempt.found,)), self.attempt
 
     def weighed(self, *, is_chosen: bool) -> WeighedGroup:
         """Return what became of it."""
@@ -266,8 +268,10 @@ def _part(search: Search, share: float) -> Search:
 
 
 def _alone(search: Search, time_limit: Seconds, max_plans: int | None) -> Search:
-    """Return a search with limits of its own, in this process."""
-    return replace(search, time_limit=time_limit, max_plans=max_plans, jobs=1, storage=None)
+    """Return a search with limits of its own, in this process, that does not end before them."""
+    return replace(
+        search, time_limit=time_limit, max_plans=max_plans, patience=inf, jobs=1, storage=None
+    )
 
 
 def _too_small(error: InfeasibleError, every: Sequence[_Contender]) -> InfeasibleError:

@@ -165,15 +165,18 @@ class PlanningTask:
     hardware_name: str
     weighed: tuple[WeighedGroup, ...] = ()
     """Group sizes that the problem's was chosen among."""
+    known_took: Seconds = 0.0
+    """Work after which the problem's known plan had been found."""
 
     def grouped(self, grouping: Grouping, search: Search) -> "PlanningTask":
         """Return the task of planning for one of several groups of the ranks, the best one."""
         workload, job = self.problem.workload, self.problem.topology
-        problem, weighed = best_group(workload, grouping.topologies(job), search)
-        return replace(self, problem=problem, weighed=weighed)
+        problem, found, weighed = best_group(workload, grouping.topologies(job), search)
+        return replace(self, problem=problem, weighed=weighed, known_took=found.gained_for)
 
     def rest(self, search: Search) -> Search:
-        """Return the search with the plans that choosing the group size left of those counted."""
+        """Return the search with what choosing the group size left of its plans, if counted."""
+        search = replace(search, known_took=self.known_took)
         if search.max_plans is None:
             return search
         spent = sum(each.num_plans for each in self.weighed)

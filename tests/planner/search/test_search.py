@@ -18,13 +18,14 @@ from costmodel.base.errors import InfeasibleError, InputError, MissingDependency
 from planner.examples import example_problem, example_workload
 from planner.files.profiles import load_profile
 from planner.search import gains as gains_module
-from planner.search import in_turn
 from planner.search.gains import (
+    FEW_RANKS,
     QUIET_SHARE,
     SMALL_QUIET_PASSES,
     SMALL_QUIET_SHARE,
     WORTH_WAITING,
     Gains,
+    is_small,
 )
 from planner.search.one_sharder import run_sharder
 from planner.search.running import run_sharders
@@ -315,14 +316,33 @@ def test_a_search_ends_when_nothing_was_gained_for_as_long_as_all_gains_took() -
     of.watch("annealing", told(2.0))
     assert not of.over("annealing")
     clock[0] = 4.0
-    of.watch("annealing", told(1.9))  # a gain: twice 4 s and a tenth of the limit from here
-    clock[0] = 31.9
+    of.watch("annealing", told(1.9))  # a gain: twice 4 s and a fifth of the limit from here
+    clock[0] = 51.9
     of.watch("annealing", told(1.8999))  # less than counts
     assert not of.over("annealing")
-    clock[0] = 32.1
+    clock[0] = 52.1
     assert of.over("annealing")
     assert of.over()
     assert of.early is SearchEnd.QUIET
+
+
+def test_a_search_with_known_plans_waits_as_if_it_had_found_them() -> None:
+    clock = [0.0]
+    of = gains(clock, patience=2.0, time_limit=200.0, known_took=4.0)
+    clock[0] = 0.1
+    of.watch("annealing", told(2.0))  # the known plan
+    assert of.gained_for == 4.0
+    clock[0] = 51.9  # twice 4 s and a fifth of the limit after 4 s
+    assert not of.over("annealing")
+    clock[0] = 52.1
+    assert of.over("annealing")
+
+
+def test_a_problem_is_small_by_options_and_ranks() -> None:
+    work = example_workload(3)
+    assert is_small(example_problem(work, world_size=FEW_RANKS, num_nodes=4))
+    assert not is_small(example_problem(work, world_size=2 * FEW_RANKS, num_nodes=8))
+    assert not is_small(example_problem(example_workload(200), world_size=4))
 
 
 def test_a_small_problem_is_quiet_for_less() -> None:
@@ -367,7 +387,7 @@ def test_quiet_is_counted_in_work_and_interpreted_work_is_slow(
 def test_where_a_first_plan_takes_long_a_search_is_quiet_for_longer(
     passes: float, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_turn, "FEW_OPTIONS", few)
+    monkeypatch.setattr(gains_module, "FEW_OPTIONS", few)
     monkeypatch.setattr(gains_module, "SMALL_QUIET_PASSES" if few else "QUIET_PASSES", passes)
     now, steps = [0.0], [(0.0, inf)]
 

@@ -74,7 +74,7 @@ def test_the_best_of_all_is_chosen_and_the_others_are_told() -> None:
     large = replace(WORKLOAD, tables=tuple(  # so that averaging all over a slow network takes long
         replace(table, num_embeddings=20 * table.num_embeddings) for table in WORKLOAD.tables
     ))  # fmt: skip
-    problem, weighed = best_group(large, found, Search(max_plans=4_000))
+    problem, _, weighed = best_group(large, found, Search(max_plans=4_000))
     (chosen,) = (each for each in weighed if each.is_chosen)
     assert chosen.topology == problem.topology
     steps = [each.modelled.seconds for each in weighed if each.modelled is not None]
@@ -102,7 +102,7 @@ def test_plans_for_choosing_the_group_size_count_among_those_asked_for() -> None
 def test_sizes_are_compared_by_plans_that_leave_memory_free() -> None:
     small = example_hardware(memory_bytes=1 * GIB)
     found = Grouping(group_size=4).topologies(topology(8, 4, small))
-    problem, _ = best_group(WORKLOAD, found, Search(max_plans=500, headroom=0.7))
+    problem, *_ = best_group(WORKLOAD, found, Search(max_plans=500, headroom=0.7))
     (known,) = problem.known
     # all plans that leave 70% free: those known to a problem are not asked
     roomy = leaving(replace(problem, known=()), 0.7)
@@ -111,7 +111,7 @@ def test_sizes_are_compared_by_plans_that_leave_memory_free() -> None:
 
 def test_the_same_seed_and_number_of_plans_choose_the_same() -> None:
     found = Grouping(group_size="auto").topologies(topology(8, 4, load_profile("h100-sxm")))
-    once, again = (best_group(WORKLOAD, found, Search(max_plans=1_000))[1] for _ in range(2))
+    once, again = (best_group(WORKLOAD, found, Search(max_plans=1_000))[-1] for _ in range(2))
     assert [each.modelled for each in once] == [each.modelled for each in again]
 
 
