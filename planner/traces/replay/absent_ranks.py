@@ -84,7 +84,7 @@ def absent_nodes(
     """Return the nodes of the absent ranks, to follow ``nodes``, and when they ran.
 
     For every collective that they take part in there is their work before it, from the last such
-    collective that had ended, and their part in it.
+    collective that had ended, and their part in it, beside which the work before others goes on.
     """
     first = {node.collective: i for i, node in reversed(list(enumerate(nodes)))}
     arrivals = sorted(
@@ -100,7 +100,12 @@ def absent_nodes(
         before = bisect_right(ends, arrival + _TICK) - 1
         since, after = (ends[before], (ended[before][1],)) if before >= 0 else (0.0, ())
         work = _absent(nodes[index], max(0.0, arrival - since), after)
-        part = replace(work, seconds=nodes[index].seconds, collective=nodes[index].collective)
+        part = replace(
+            work,
+            resource=f"{OTHER_RANKS} in {nodes[index].resource}",
+            seconds=nodes[index].seconds,
+            collective=nodes[index].collective,
+        )
         made += [work, replace(part, after=(len(nodes) + len(made),))]
         times += [(since, arrival), (arrival, measured[index][1])]
     return made, times
