@@ -4,7 +4,7 @@ Nodes are ordered by step, operation, rank, so node ``(s * ops + i) * world_size
 ``i`` of step ``s`` on rank ``r``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -26,6 +26,22 @@ class OperationGraph(ExecutionGraph):
         nodes = OperationNodes(operations, num_steps)
         size = operations.world_size
         return cls(nodes=nodes, world_size=size, num_steps=num_steps, operations=operations)
+
+    @property
+    def ranks(self) -> Sequence[int]:
+        """All ranks."""
+        return range(self.world_size)
+
+    @property
+    def resources(self) -> Sequence[str]:
+        """The resources that operations occupy, in the order of their first operations."""
+        return list(dict.fromkeys(op.resource for op in self.operations.ops))
+
+    def nodes_of(self, ranks: Collection[int]) -> Sequence[int]:
+        """Return the indices of some ranks' nodes, in order."""
+        rows = np.arange(0, len(self.nodes), self.world_size)
+        indices: list[int] = (rows[:, None] + sorted(ranks)).ravel().tolist()
+        return indices
 
     def groups(self) -> Iterator[NodeGroup]:
         """Yield the nodes of all ranks for every operation of every step."""

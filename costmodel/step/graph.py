@@ -5,7 +5,7 @@ the order of the graph, one at a time. The simulator decides when.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -139,6 +139,15 @@ class ExecutionGraph:
     def ranks(self) -> Sequence[int]:
         """The ranks that have nodes, in order: of a recorded run, those whose traces are there."""
         return sorted({node.rank for node in self.nodes})
+
+    @property
+    def resources(self) -> Sequence[str]:
+        """The resources that nodes occupy, in the order of their first nodes."""
+        return list(dict.fromkeys(node.resource for node in self.nodes))
+
+    def nodes_of(self, ranks: Collection[int]) -> Sequence[int]:
+        """Return the indices of some ranks' nodes, in order."""
+        return [index for index, node in enumerate(self.nodes) if node.rank in ranks]
 
     def groups(self) -> Iterator[NodeGroup]:
         """Yield all nodes in groups: the same work on different ranks together."""

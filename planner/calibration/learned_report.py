@@ -54,12 +54,14 @@ def _whole_run(traces: str) -> "ImportedRun":
 
     """
     from planner.traces.replay.importing import load_run
+    from planner.traces.replay.job import EVERY_RANK
 
     run = load_run(traces)
     if not run.job.is_whole:
         absent = f"; missing: {run.job.absent_text}" if run.job.absent_text else ""
         message = f"traces of {run.job.text}{absent}"
         hint = "a collective's time is told from its wait only by the traces of all ranks"
+        hint = f"{hint}; {EVERY_RANK}"
         raise InputError(traces, (Problem(message=message, hint=hint),))
     return run
 

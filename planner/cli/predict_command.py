@@ -1,11 +1,16 @@
 """``planner predict``."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from planner.cli.shared_options import output_options
-from planner.cli.traces import check_trace, trace_option, write_trace
+from planner.cli.traces import check_trace, trace_options, write_trace
 from planner.cli.values import FILE, HARDWARE
 from planner.show.output import Output, ProgressLine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 @click.command("predict")
@@ -23,10 +28,16 @@ from planner.show.output import Output, ProgressLine
     type=FILE,
     help="Workload file of the tables that TRACES look up by FBGEMM: how often their ids repeat.",
 )
-@trace_option
+@trace_options
 @output_options
 def command(
-    traces: str, *, hardware: str, workload: str | None, trace: str | None, output: Output
+    traces: str,
+    *,
+    hardware: str,
+    workload: str | None,
+    trace: str | None,
+    ranks: "Iterable[int] | str | None",
+    output: Output,
 ) -> None:
     """Predict a training step of any model from the execution TRACES of all ranks.
 
@@ -34,15 +45,17 @@ def command(
     rank. They hold operators and shapes, no times: kernels are timed by models of the hardware.
     Profiler traces beside them are only compared with.
     """
+    from planner.show.ranks import shown_ranks
     from planner.traces.predict.predict_text import predict_data, predict_text
     from planner.traces.predict.prediction import predict
 
-    check_trace(trace)
+    check_trace(trace, ranks=ranks)
     with ProgressLine(output) as progress:
         progress.say(f"reading {traces}, and timing its operators")
         prediction = predict(traces, hardware, workload)
+        shown = shown_ranks(prediction.timeline, ranks)
     if output.json:
         output.data(predict_data(prediction))
     else:
         output.lines(lambda width: predict_text(prediction, width))
-    write_trace(trace, prediction.timeline, output)
+    write_trace(trace, prediction.timeline, shown, output)

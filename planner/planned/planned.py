@@ -63,7 +63,7 @@ class Planned:
         return shown(object, "planner.views.notebook:ranks_chart", self)
 
     def plot_timeline(self, *ranks: int) -> "Chart":
-        """Return an Altair chart of the timeline of ranks; none: the busiest and the idlest."""
+        """Return an Altair chart of the timeline of ranks; none: of up to eight kinds."""
         return shown(object, "planner.views.notebook:timeline_chart", self, ranks)
 
 

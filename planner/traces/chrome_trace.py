@@ -15,7 +15,7 @@ Perfetto (ec5d16b1), ``src/trace_processor/importers``: ``json/json_trace_tokeni
 
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -64,57 +64,85 @@ _STEPS = 3
 _FIRST_OTHER_STREAM = 20
 
 
-def trace_events(timeline: Timeline, steps: Iterable[StepSpan] = ()) -> Iterator[Event]:
-    """Yield the events of all ranks and steps, with times in microseconds.
+class _ShownPart(NamedTuple):
+    """What a trace shows of a timeline: some ranks."""
 
-    Without ``steps``, steps are shown that begin and end for all ranks at once.
+    timeline: Timeline
+    ranks: Sequence[int]
+    nodes: Mapping[int, Node]
+    """The ranks' nodes by their index in the graph, in order."""
+    threads: Mapping[str, int]
+    """Thread numbers by resource, the same for all ranks."""
+
+
+def trace_events(
+    timeline: Timeline, steps: Iterable[StepSpan] = (), ranks: Sequence[int] | None = None
+) -> Iterator[Event]:
+    """Yield the events of some ranks (None: of all) in all steps, with times in microseconds.
+
+    Without ``steps``, steps are shown that begin and end for all ranks at once. Arrows from and to
+    ranks that are not shown are left out.
     """
-    threads = _thread_numbers(timeline)
-    yield from _names(timeline, threads)
-    yield from map(_step, tuple(steps) or _common_steps(timeline))
-    for index, node in enumerate(timeline.graph.nodes):
-        yield _slice(timeline, index, threads[node.resource])
-    yield from _launches(timeline, threads)
-    yield from _arrows(timeline, threads)
+    graph = timeline.graph
+    ranks = graph.ranks if ranks is None else ranks
+    nodes = {index: graph.nodes[index] for index in graph.nodes_of(ranks)}
+    part = _ShownPart(timeline, ranks, nodes, _thread_numbers(timeline))
+    yield from _names(part)
+    for step in tuple(steps) or _common_steps(part):
+        if step.rank in ranks:
+            yield _step(step)
+    for index, node in nodes.items():
+        yield _slice(part, index, node)
+    yield from _launches(part)
+    yield from _arrows(part)
 
 
-def write_trace(timeline: Timeline, path: str | Path, steps: Iterable[StepSpan] = ()) -> None:
-    """Write a trace file, as a whole or not at all; ``-`` is standard output."""
-    write_text(path, trace_text(timeline, steps))
+def write_trace(
+    timeline: Timeline,
+    path: str | Path,
+    steps: Iterable[StepSpan] = (),
+    ranks: Sequence[int] | None = None,
+) -> None:
+    """Write a trace file of some ranks (None: of all), as a whole or not at all.
+
+    ``-`` is standard output.
+    """
+    write_text(path, trace_text(timeline, steps, ranks))
 
 
-def trace_head(timeline: Timeline, rank: int) -> dict[str, Any]:
-    """Return what a trace file of a rank begins with."""
+def trace_text(
+    timeline: Timeline, steps: Iterable[StepSpan] = (), ranks: Sequence[int] | None = None
+) -> str:
+    """Return the trace of some ranks (None: of all) as JSON, one event per line.
+
+    As in Kineto's, ``distributedInfo`` has the rank, of several the first, and the job's size.
+    """
+    first = (timeline.graph.ranks if ranks is None else ranks)[0]
     size = timeline.graph.world_size
-    return {
+    head = dump_json({
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
-        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": size},
-    }
-
-
-def trace_text(timeline: Timeline, steps: Iterable[StepSpan] = ()) -> str:
-    """Return the trace as JSON, one event per line."""
-    head = dump_json(trace_head(timeline, timeline.graph.ranks[0]))
-    events = ",\n".join(dump_json(event) for event in trace_events(timeline, steps))
+        "distributedInfo": {"backend": "nccl", "rank": first, "world_size": size},
+    })
+    events = ",\n".join(map(dump_json, trace_events(timeline, steps, ranks)))
     return f'{head[:-1]}, "traceEvents": [\n{events}\n]}}\n'
 
 
 def _thread_numbers(timeline: Timeline) -> Mapping[str, int]:
-    others = dict.fromkeys(n.resource for n in timeline.graph.nodes if n.resource not in _THREADS)
+    others = [each for each in timeline.graph.resources if each not in _THREADS]
     return {**_THREADS, **{name: _FIRST_OTHER_STREAM + i for i, name in enumerate(others)}}
 
 
-def _names(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:
+def _names(part: _ShownPart) -> Iterator[Event]:
     """Yield the events that name and order processes and threads."""
-    used = {(node.rank, node.resource) for node in timeline.graph.nodes}
-    for rank in timeline.graph.ranks:
+    used = {(node.rank, node.resource) for node in part.nodes.values()}
+    for rank in part.ranks:
         yield _metadata("process_name", rank, _STEPS, {"name": f"rank {rank}"})
         yield _metadata("process_sort_index", rank, _STEPS, {"sort_index": rank})
         yield _metadata("thread_name", rank, _STEPS, {"name": "steps"})
         yield _metadata("thread_sort_index", rank, _STEPS, {"sort_index": 0})
-    for rank, resource in sorted(used, key=lambda use: (use[0], threads[use[1]])):
-        number = threads[resource]
+    for rank, resource in sorted(used, key=lambda use: (use[0], part.threads[use[1]])):
+        number = part.threads[resource]
         kind = "thread" if _is_host_thread(resource) else f"stream {number}"
         yield _metadata("thread_name", rank, number, {"name": f"{kind} {resource}"})
         yield _metadata("thread_sort_index", rank, number, {"sort_index": number})
@@ -129,10 +157,10 @@ def _metadata(name: str, rank: int, thread: int, args: Mapping[str, Any]) -> Eve
     return {"ph": "M", "name": name, "pid": rank, "tid": thread, "ts": 0, "args": args}
 
 
-def _common_steps(timeline: Timeline) -> Iterator[StepSpan]:
-    starts = (0.0, *timeline.step_ends)
-    for step, end in enumerate(timeline.step_ends):
-        for rank in timeline.graph.ranks:
+def _common_steps(part: _ShownPart) -> Iterator[StepSpan]:
+    starts = (0.0, *part.timeline.step_ends)
+    for step, end in enumerate(part.timeline.step_ends):
+        for rank in part.ranks:
             yield StepSpan(rank, step, starts[step], end)
 
 
@@ -162,11 +190,11 @@ def _step(step: StepSpan) -> Event:
     return _event("user_annotation", name, step.rank, _STEPS, span, {})
 
 
-def _slice(timeline: Timeline, index: int, thread: int) -> Event:
+def _slice(part: _ShownPart, index: int, node: Node) -> Event:
     """Return a node as a slice; a collective's contains its wait for peers, as in profilers."""
-    node = timeline.graph.nodes[index]
-    span = _span(_shown_start(timeline, index), timeline.ends[index])
-    args = _args(timeline, index, thread)
+    thread = part.threads[node.resource]
+    span = _span(_shown_start(part, index), part.timeline.ends[index])
+    args = _args(part.timeline, index, node, thread)
     return _event(_CATEGORIES[node.kind], _shown_name(node), node.rank, thread, span, args)
 
 
@@ -177,8 +205,7 @@ def _shown_name(node: Node) -> str:
     return node.name if known else _PREFIXES.get(node.kind, product) + node.name
 
 
-def _args(timeline: Timeline, index: int, thread: int) -> dict[str, Any]:
-    node = timeline.graph.nodes[index]
+def _args(timeline: Timeline, index: int, node: Node, thread: int) -> dict[str, Any]:
     args: dict[str, Any] = {"stage": node.stage.value, "step": node.step, "rank": node.rank}
     if not _is_host_thread(node.resource):
         args |= {
@@ -195,21 +222,19 @@ def _args(timeline: Timeline, index: int, thread: int) -> dict[str, Any]:
     return args
 
 
-def _launches(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:
+def _launches(part: _ShownPart) -> Iterator[Event]:
     """Yield the calls, of no duration, by which tools find a kernel's thread, step and waits.
 
     As in a profiler's trace, what was launched before the first event has none.
     """
-    nodes = timeline.graph.nodes
-    numbers = count(len(nodes))
-    for index, node in enumerate(nodes):
-        if node.launched_by is not None and timeline.ends[node.launched_by] > 0:
+    nodes, threads, ends = part.nodes, part.threads, part.timeline.ends
+    numbers = count(len(part.timeline.graph.nodes))
+    for index, node in nodes.items():
+        if node.launched_by is not None and ends[node.launched_by] > 0:
             launcher = nodes[node.launched_by]
-            where = launcher.rank, threads[launcher.resource], _us(timeline.ends[node.launched_by])
-            for before in node.after:
-                if nodes[before].launched_by is not None and _thread(nodes[before]) != _thread(
-                    node
-                ):
+            where = launcher.rank, threads[launcher.resource], _us(ends[node.launched_by])
+            for before in _elsewhere(part, node):
+                if nodes[before].launched_by is not None:
                     number = {"correlation": next(numbers)}
                     yield _moment("cuda_runtime", "cudaStreamWaitEvent", where, number)
                     waited = {
@@ -230,55 +255,58 @@ def _moment(
     return _event(category, name, rank, thread, {"ts": at, "dur": 0}, args)
 
 
-def _arrows(timeline: Timeline, threads: Mapping[str, int]) -> Iterator[Event]:
+def _arrows(part: _ShownPart) -> Iterator[Event]:
     """Yield a start and a finish event for every dependency between threads or ranks."""
-    for number, (kind, source, target) in enumerate(_dependencies(timeline)):
-        begin = _shown_start(timeline, source)
-        end = max(begin, _shown_start(timeline, target))
+    for number, (kind, source, target) in enumerate(_dependencies(part)):
+        begin = _shown_start(part, source)
+        end = max(begin, _shown_start(part, target))
         for phase, index, at in (("s", source, begin), ("f", target, end)):
-            node = timeline.graph.nodes[index]
+            node = part.nodes[index]
             yield {
                 "ph": phase,
                 "id": number,
                 "cat": kind,
                 "name": kind,
                 "pid": node.rank,
-                "tid": threads[node.resource],
+                "tid": part.threads[node.resource],
                 "ts": _us(at),
                 **({"bp": "e"} if phase == "f" else {}),
             }
 
 
-def _dependencies(timeline: Timeline) -> Iterator[tuple[str, int, int]]:
+def _dependencies(part: _ShownPart) -> Iterator[tuple[str, int, int]]:
     """Yield arrows between nodes, as (kind, from, to).
 
     A launch to its kernel, other threads' nodes to what waits for them, and the last member of a
-    collective to all others.
+    collective, which began when that one was ready, to all others.
     """
-    nodes = timeline.graph.nodes
+    starts, ready = part.timeline.starts, part.timeline.ready
     last: dict[int, int] = {}
-    for index, node in enumerate(nodes):
+    for index, node in part.nodes.items():
         if node.launched_by is not None:
             yield "ac2g", node.launched_by, index
-        for before in node.after:
-            if _thread(nodes[before]) != _thread(node):
-                yield "dependency", before, index
-        if node.collective is not None:
-            known = last.get(node.collective, index)
-            last[node.collective] = max(known, index, key=lambda i: (timeline.ready[i], -i))
-    for index, node in enumerate(nodes):
-        if node.collective is not None and last[node.collective] != index:
+        for before in _elsewhere(part, node):
+            yield "dependency", before, index
+        if node.collective is not None and ready[index] >= starts[index]:
+            last.setdefault(node.collective, index)
+    for index, node in part.nodes.items():
+        if node.collective is not None and last.get(node.collective, index) != index:
             yield "collective", last[node.collective], index
 
 
-def _thread(node: Node) -> tuple[int, str]:
-    return node.rank, node.resource
+def _elsewhere(part: _ShownPart, node: Node) -> Iterator[int]:
+    """Yield the nodes on other threads that a node comes after, of the ranks that are shown."""
+    for index in node.after:
+        before = part.nodes.get(index)
+        if before is not None and (before.rank, before.resource) != (node.rank, node.resource):
+            yield index
 
 
-def _shown_start(timeline: Timeline, index: int) -> float:
-    if timeline.graph.nodes[index].collective is None:
-        return timeline.starts[index]
-    return min(timeline.ready[index], timeline.starts[index])
+def _shown_start(part: _ShownPart, index: int) -> float:
+    start = part.timeline.starts[index]
+    if part.nodes[index].collective is None:
+        return start
+    return min(part.timeline.ready[index], start)
 
 
 def _span(start: float, end: float) -> dict[str, float]:

@@ -1,20 +1,12 @@
 """Writing a timeline as one Chrome trace, or as a folder with one per rank."""
 
 import os
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from costmodel.step.timeline import Timeline
-from planner.files.disk import check_writable, file_error, make_folder, write_text
-from planner.files.json_text import dump_json
-from planner.traces.chrome_trace import (
-    Event,
-    StepSpan,
-    trace_events,
-    trace_head,
-    write_trace,
-)
+from planner.files.disk import check_writable, file_error, make_folder
+from planner.traces.chrome_trace import StepSpan, write_trace
 
 
 def is_folder(path: str | Path) -> bool:
@@ -37,9 +29,14 @@ def check_traces_writable(path: str | Path) -> None:
 
 
 def write_traces(
-    timeline: Timeline, path: str | Path, steps: Iterable[StepSpan] = ()
+    timeline: Timeline,
+    path: str | Path,
+    steps: Iterable[StepSpan] = (),
+    ranks: Sequence[int] | None = None,
 ) -> list[Path]:
-    """Write one file, or in a folder one per rank as tools for profiler traces want them.
+    """Write some ranks' traces (None: all ranks') in one file, or in a folder in one per rank.
+
+    Tools for profiler traces want one per rank.
 
     Raises
     ------
@@ -49,30 +46,20 @@ def write_traces(
     """
     check_traces_writable(path)
     if not is_folder(path):
-        write_trace(timeline, path, steps)
+        write_trace(timeline, path, steps, ranks)
         return [Path(path)]
     folder = Path(path)
     make_folder(folder)
-    events = list(trace_events(timeline, steps))
-    across = _across(events)
-    written = []
-    for rank in timeline.graph.ranks:
-        document = {
-            **trace_head(timeline, rank),
-            "traceEvents": [
-                event for event in events if event["pid"] == rank and event.get("id") not in across
-            ],
-        }
+    steps, written = tuple(steps), []
+    for rank in timeline.graph.ranks if ranks is None else ranks:
         file = folder / f"rank{rank}.json"
-        write_text(file, dump_json(document))
+        write_trace(timeline, file, steps, (rank,))
         written.append(file)
     return written
 
 
-def _across(events: Iterable[Event]) -> set[int]:
-    """Return the numbers of arrows between ranks: in a file of one rank they would lack an end."""
-    ranks: dict[int, set[int]] = defaultdict(set)
-    for event in events:
-        if "id" in event:
-            ranks[event["id"]].add(event["pid"])
-    return {number for number, ends in ranks.items() if len(ends) > 1}
+def other_traces(path: str | Path, written: Collection[Path]) -> list[Path]:
+    """Return the files of a folder that are named as those written there, and were not now."""
+    if not is_folder(path):
+        return []
+    return sorted(set(Path(path).glob("rank*.json")).difference(written))

@@ -22,8 +22,9 @@ from planner.show.columns import (
     json_column,
 )
 from planner.show.format import count, odds, printable, signed_duration
+from planner.show.ranks import rank_list
 from planner.verbs.diff import PlanDiff, TableChange
-from planner.views.plan_columns import MOST_MEMORY, kind_text, rank_list
+from planner.views.plan_columns import MOST_MEMORY, kind_text
 
 _INITIALS = {
     ShardingType.DATA_PARALLEL: "dp",

@@ -11,6 +11,7 @@ from planner.pages.frames import dataframe
 from planner.pages.html_tables import NOTEBOOK_ROWS, rows_html, text
 from planner.planned.planned import Comparison, Planned
 from planner.show.format import count, duration, rate
+from planner.show.ranks import shown_ranks
 from planner.verbs.loading import simulate
 from planner.views.compare_columns import sharder_names
 from planner.views.compare_page import comparison_spec, sharders_html
@@ -65,8 +66,9 @@ def ranks_chart(planned: Planned) -> Chart:
 
 
 def timeline_chart(planned: Planned, ranks: Sequence[int]) -> Chart:
-    """Return a chart of the timeline of some ranks; none given: the busiest and the idlest."""
-    return chart(plan_timeline_spec(_stretched(planned), ranks or None))
+    """Return a chart of the timeline of some ranks; none given: of a few."""
+    timeline = _stretched(planned)
+    return chart(plan_timeline_spec(timeline, shown_ranks(timeline, ranks or None).ranks))
 
 
 def _stretched(planned: Planned) -> Timeline:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from planner.planned.planned import Planned
     from planner.planned.report import Report
 
-MOST_RANKS = 8
-"""Largest number of ranks whose timelines are drawn, so that the page stays small and readable."""
 _MOST_TABLES, _MOST_AREAS = 40, 4_000
 """Number of tables drawn one by one, of a rank and of all ranks, the largest first; the others of a
 rank share one area."""
@@ -121,19 +119,9 @@ def _stream_name(resource: str) -> str:
     return _STREAMS.get(resource, f"collectives ({resource.replace('_', ' ')})")
 
 
-def shown_ranks(timeline: Timeline) -> tuple[int, ...]:
-    """Return the ranks whose timelines are drawn: those that others wait for, and the idlest."""
-    world_size = timeline.graph.world_size
-    if world_size <= MOST_RANKS:
-        return tuple(range(world_size))
-    by_idle = np.argsort(np.asarray(timeline.idle_times), kind="stable").tolist()
-    half = MOST_RANKS // 2
-    return tuple(sorted((*by_idle[:half], *by_idle[-half:])))
-
-
-def plan_timeline_spec(timeline: Timeline, ranks: Sequence[int] | None = None) -> Spec:
-    """Return a chart of the last step of some ranks (None: ``shown_ranks``), a row per stream."""
-    return timeline_spec(timeline, shown_ranks(timeline) if ranks is None else ranks, _STYLE)
+def plan_timeline_spec(timeline: Timeline, ranks: Sequence[int]) -> Spec:
+    """Return a chart of the last step of some ranks, a row per stream."""
+    return timeline_spec(timeline, ranks, _STYLE)
 
 
 _STYLE = TimelineStyle(part=lambda node: STAGE_NAMES[node.stage], colors=_COLORS)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from itertools import groupby
 from math import inf
 
 from costmodel.base.units import Bytes, Seconds
@@ -24,6 +23,7 @@ from planner.show.columns import (
     times,
 )
 from planner.show.format import bar, change, duration, memories, memory, percent
+from planner.show.ranks import rank_list
 from planner.verbs.alternatives import Alternatives, best_change
 from planner.verbs.explanation import PathRow
 
@@ -145,19 +145,6 @@ def kind_text(sharding: TableSharding) -> str:
         default = ComputeKernel.DENSE
     kernel = "" if sharding.compute_kernel is default else f", {sharding.compute_kernel}"
     return f"{sharding.sharding_type}{kernel}"
-
-
-def rank_list(ranks: Sequence[int], world_size: int) -> str:
-    """Return ranks as text, each once: ``0-3, 5``, or ``all``."""
-    distinct = sorted(set(ranks))
-    if len(distinct) == world_size > 1:
-        return "all"
-    parts: list[str] = []
-    # neighbours differ from their places in the list by the same number
-    for _, group in groupby(enumerate(distinct), key=lambda item: item[1] - item[0]):
-        run = [rank for _, rank in group]
-        parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run)
-    return ", ".join(parts)
 
 
 def alternatives_text(others: Alternatives, effect: str = "") -> str:

@@ -8,16 +8,11 @@ from planner.pages.document import Panel, html_page
 from planner.pages.html_tables import rows_html
 from planner.planned.report import Report
 from planner.show.format import duration, memory, percent, rate, span
+from planner.show.ranks import ShownRanks, shown_ranks
 from planner.verbs.alternatives import alternatives
 from planner.verbs.what_if import unsearched, usual_changes
 from planner.views.decision_charts import search_spec, sensitivity_spec, what_if_spec
-from planner.views.plan_charts import (
-    MOST_RANKS,
-    breakdown_spec,
-    memory_spec,
-    plan_timeline_spec,
-    ranks_spec,
-)
+from planner.views.plan_charts import breakdown_spec, memory_spec, plan_timeline_spec, ranks_spec
 from planner.views.plan_columns import (
     WHEN_WEIGHED,
     group_columns,
@@ -35,16 +30,20 @@ if TYPE_CHECKING:
 
 
 def plan_page(
-    planned: "Planned", timeline: Timeline, explanation: "Explanation | None" = None
+    planned: "Planned",
+    timeline: Timeline,
+    explanation: "Explanation | None" = None,
+    shown: ShownRanks | None = None,
 ) -> str:
     """Return the page of one plan: its step, memory, and what the choice rests on.
 
-    What-ifs are those of an explanation, searched again, or else of the plan as it is.
+    What-ifs are those of an explanation, searched again, or else of the plan as it is. The timeline
+    is of some ranks; None: of a few.
     """
     report = planned.report
     panels = [
         *warning_panels(report.notes),
-        *_step_panels(planned, timeline),
+        *_step_panels(planned, timeline, shown or shown_ranks(timeline)),
         *_decision_panels(planned, explanation),
     ]
     title = f"Plan of {report.workload or 'a workload'} on {report.num_ranks:,} × "
@@ -57,10 +56,9 @@ def warning_panels(notes: Sequence[str]) -> Iterator[Panel]:
         yield Panel(title="Warnings", lines=notes)
 
 
-def _step_panels(planned: "Planned", timeline: Timeline) -> Iterator[Panel]:
+def _step_panels(planned: "Planned", timeline: Timeline, shown: ShownRanks) -> Iterator[Panel]:
     report = planned.report
-    ranks, stretched = report.world_size, timeline.stretched(report.step_time)
-    some = f" {MOST_RANKS} of {ranks} ranks: the busiest and the idlest." if ranks > 8 else ""
+    stretched = timeline.stretched(report.step_time)
     yield Panel(
         title="Where the step goes",
         note="The critical path by stage; the line is the 90% interval of the step. Times "
@@ -77,8 +75,8 @@ def _step_panels(planned: "Planned", timeline: Timeline) -> Iterator[Panel]:
     yield Panel(
         title="Timeline of a step",
         note="The wheel zooms, a drag moves, a double click shows all. What is outlined is on "
-        f"the critical path; the tooltip says what work waited for.{some}",
-        chart=plan_timeline_spec(stretched),
+        f"the critical path; the tooltip says what work waited for.{shown.sentence}",
+        chart=plan_timeline_spec(stretched, shown.ranks),
     )
     yield Panel(
         title="Memory",

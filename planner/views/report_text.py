@@ -25,13 +25,13 @@ from planner.show.format import (
     times_text,
 )
 from planner.show.layout import flow, rows_text, titled, wrapped
+from planner.show.ranks import rank_list
 from planner.views.plan_columns import (
     MOST_MEMORY,
     WHEN_WEIGHED,
     group_columns,
     kind_text,
     rank_columns,
-    rank_list,
 )
 from planner.views.verdict_text import choice_sentences
 

@@ -1,7 +1,7 @@
 """The last step of a timeline as characters: one row per stream of every rank."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from rich.text import Text
 
@@ -9,8 +9,9 @@ from costmodel.step.graph import NodeKind, Resource, Stage
 from costmodel.step.timeline import Timeline
 from planner.planned.extrapolation import critical_share
 from planner.planned.report import STAGE_NAMES, Report
-from planner.show.format import count, duration, percent, span
-from planner.show.layout import flow
+from planner.show.format import duration, percent, span
+from planner.show.layout import flow, wrapped
+from planner.show.ranks import ShownRanks
 from planner.views.report_text import LEAST_BEYOND, beyond_text
 
 _SYMBOLS: Mapping[Stage, str] = {
@@ -28,17 +29,17 @@ _SYMBOLS: Mapping[Stage, str] = {
     Stage.HOST: "h",
 }
 _BLOCKED = "."
-_MOST_RANKS = 8
 
 
-def timeline_text(timeline: Timeline, width: int, report: Report) -> Iterator[Text]:
-    """Yield the rows of up to eight ranks, a legend, and what was extrapolated.
+def timeline_text(
+    timeline: Timeline, width: int, report: Report, shown: ShownRanks
+) -> Iterator[Text]:
+    """Yield the rows of some ranks, a legend, and what was extrapolated.
 
     The timeline is stretched to the report's step.
     """
     begin, end = timeline.window
-    ranks = min(timeline.graph.world_size, _MOST_RANKS)
-    rows = _rows(timeline, ranks)
+    rows = _rows(timeline, shown.ranks)
     label = max((len(resource) for _, resource in rows), default=0) + 12
     columns = max(20, width - label - 2)
     column = (end - begin) / columns
@@ -46,12 +47,12 @@ def timeline_text(timeline: Timeline, width: int, report: Report) -> Iterator[Te
     yield Text(f"{step}; one column is {duration(column)}", style="bold")
     before = None
     for (rank, resource), nodes in rows.items():
-        shown = f"rank {rank}" if rank != before else ""
+        name = f"rank {rank}" if rank != before else ""
         before = rank
         drawn = _drawn(timeline, nodes, columns)
-        yield Text(f"  {shown:<8} {resource:<{label - 12}} {drawn}".rstrip())
-    if timeline.graph.world_size > ranks:
-        yield Text(f"  and {count(timeline.graph.world_size - ranks, 'more rank')}")
+        yield Text(f"  {name:<8} {resource:<{label - 12}} {drawn}".rstrip())
+    if shown.text:
+        yield from wrapped(f"{shown.text}; `--ranks 0-7,12` or `all` shows others", width)
     yield Text()
     used = {timeline.graph.nodes[index].stage for nodes in rows.values() for index in nodes}
     legend = [f"{_SYMBOLS[stage]} {STAGE_NAMES[stage]}" for stage in Stage if stage in used]
@@ -62,14 +63,14 @@ def timeline_text(timeline: Timeline, width: int, report: Report) -> Iterator[Te
         yield Text(f"  {percent(beyond)} {beyond_text(report.extrapolated)}")
 
 
-def _rows(timeline: Timeline, num_ranks: int) -> dict[tuple[int, str], list[int]]:
-    """Return the nodes that overlap the last step, by rank and resource, hosts first."""
+def _rows(timeline: Timeline, ranks: Collection[int]) -> dict[tuple[int, str], list[int]]:
+    """Return some ranks' nodes that overlap the last step, by rank and resource, hosts first."""
     begin, _ = timeline.window
     order: dict[str, int] = {Resource.MAIN: 0, Resource.AUTOGRAD: 1, Resource.COMPUTE: 2}
     rows: dict[tuple[int, str], list[int]] = defaultdict(list)
     for group in timeline.graph.groups():
         for index, rank in zip(group.numbers.tolist(), group.ranks.tolist(), strict=True):
-            if rank < num_ranks and timeline.ends[index] > begin:
+            if rank in ranks and timeline.ends[index] > begin:
                 rows[rank, group.first.resource].append(index)
     for nodes in rows.values():
         nodes.sort()

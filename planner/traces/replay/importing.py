@@ -11,7 +11,7 @@ from planner.traces.execution.communications import execution_traces
 from planner.traces.kineto import MOST_LISTED, RankTrace, listed, rank_traces
 from planner.traces.kineto_events import is_graph_launch
 from planner.traces.replay.absent_ranks import absent_nodes, awaiting, with_own_times
-from planner.traces.replay.job import RecordedJob, job_of
+from planner.traces.replay.job import EVERY_RANK, RecordedJob, job_of
 from planner.traces.replay.links import Links, link
 from planner.traces.replay.matching import match_collectives
 from planner.traces.replay.operators import RankOperators, rank_operators
@@ -118,7 +118,7 @@ def import_run(traces: Sequence[RankTrace], source: str, links: Links | None = N
         num_pinned=sum(part.pinned for part in parts),
         sizes_known=all(n.num_bytes for n in nodes if n.kind is NodeKind.COLLECTIVE),
         notes=[
-            *([_AWAITED] if awaited else []),
+            *([_AWAITED, EVERY_RANK] if awaited else []),
             *links.notes,
             *_lacking(traces),
             *_of_graphs(traces),

@@ -7,6 +7,11 @@ from itertools import islice
 from planner.traces.kineto import MOST_LISTED, RankTrace, listed
 from planner.traces.kineto_events import is_collective
 
+EVERY_RANK = (
+    "of a simulated step, `planner simulate PLAN --trace DIR --ranks all` writes every rank's trace"
+)
+"""What to do where some ranks' traces are not there; of a recorded run nothing can be done."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedJob:

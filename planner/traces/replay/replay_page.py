@@ -9,12 +9,12 @@ from planner.pages.document import Panel, html_page
 from planner.pages.html_tables import rows_html
 from planner.pages.timelines import ROW, WAITING, TimelineStyle, color, timeline_spec
 from planner.show.format import change, duration, percent, percent_fine
+from planner.show.ranks import ShownRanks, shown_ranks
 from planner.traces.replay.breakdown import Breakdown
 from planner.traces.replay.classify import Category, category
 from planner.traces.replay.replay_data import STRETCH_COLUMNS, answer_columns, step_columns
 from planner.traces.replay.replay_report import ReplayReport
 
-MOST_RANKS = 8
 LEAST_SHARE = 2e-4
 """Smallest share of the step that is drawn on the timeline, less than a pixel: recorded steps have
 ten thousands of shorter kernels and calls."""
@@ -35,8 +35,8 @@ _COLORS = {
 """Colors of categories, as on the pages of plans."""
 
 
-def replay_page(report: ReplayReport) -> str:
-    """Return the page of a replay.
+def replay_page(report: ReplayReport, shown: ShownRanks | None = None) -> str:
+    """Return the page of a replay, with the timeline of some ranks, by default of a few.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def replay_page(report: ReplayReport) -> str:
         The library that draws charts is not installed.
 
     """
-    return html_page(f"Replay of {report.source}", _facts(report), list(_panels(report)))
+    return html_page(f"Replay of {report.source}", _facts(report), list(_panels(report, shown)))
 
 
 def _facts(report: ReplayReport) -> list[tuple[str, str]]:
@@ -63,7 +63,7 @@ def _facts(report: ReplayReport) -> list[tuple[str, str]]:
     return facts
 
 
-def _panels(report: ReplayReport) -> Iterator[Panel]:
+def _panels(report: ReplayReport, shown: ShownRanks | None) -> Iterator[Panel]:
     timeline, found = report.replay.timeline, report.breakdown
     if found is not None:
         yield Panel(
@@ -72,14 +72,13 @@ def _panels(report: ReplayReport) -> Iterator[Panel]:
             chart=_streams_spec(found),
         )
     if timeline is not None:
-        num_ranks = len(timeline.graph.ranks)
-        some = f" Of {num_ranks} ranks, the first {MOST_RANKS}." if num_ranks > MOST_RANKS else ""
+        shown = shown or shown_ranks(timeline)
         yield Panel(
             title="Timeline of the last step",
             note="As simulated. The wheel zooms, a drag moves, a double click shows all. What is "
             f"outlined is on the critical path; the tooltip says what work waited for. Work below "
-            f"{100 * LEAST_SHARE:.2f}% of the step is left out.{some}",
-            chart=_timeline(timeline),
+            f"{100 * LEAST_SHARE:.2f}% of the step is left out.{shown.sentence}",
+            chart=_timeline(timeline, shown),
         )
     if found is not None:
         yield Panel(
@@ -113,9 +112,9 @@ def _streams_spec(found: Breakdown) -> Spec:
     )
 
 
-def _timeline(timeline: Timeline) -> Spec:
+def _timeline(timeline: Timeline, shown: ShownRanks) -> Spec:
     style = TimelineStyle(part=_part, colors=_COLORS, least=LEAST_SHARE * timeline.step_time)
-    return timeline_spec(timeline, timeline.graph.ranks[:MOST_RANKS], style)
+    return timeline_spec(timeline, shown.ranks, style)
 
 
 def _part(node: Node) -> str:

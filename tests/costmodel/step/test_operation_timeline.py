@@ -8,6 +8,7 @@ from strategies import Case, cases, fixed_cases
 from timelines import simulated
 
 from costmodel.step.expansion import OperationGraph
+from costmodel.step.graph import ExecutionGraph
 from costmodel.step.operation_timeline import operation_timeline, plan_timeline
 from costmodel.step.synthesis import step_operations
 
@@ -59,6 +60,11 @@ def test_nodes_are_the_same_whenever_they_are_made(case: Case) -> None:
     assert graph.nodes[1:3] == nodes[1:3]
     found = {int(number) for group in graph.groups() for number in group.numbers}
     assert found == set(range(len(nodes)))
+    plain = ExecutionGraph(nodes=nodes, world_size=graph.world_size, num_steps=graph.num_steps)
+    assert list(graph.ranks) == list(plain.ranks)
+    assert graph.resources == plain.resources
+    for some in ({0}, set(range(0, graph.world_size, 2))):
+        assert graph.nodes_of(some) == plain.nodes_of(some)
 
 
 def test_a_program_of_no_operations_takes_no_time() -> None:

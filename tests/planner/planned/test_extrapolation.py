@@ -9,6 +9,7 @@ from costmodel.step.timeline import Timeline
 from planner import plan
 from planner.examples import example_workload
 from planner.planned.extrapolation import critical_share, extrapolations
+from planner.show.ranks import shown_ranks
 from planner.views.report_text import beyond_text
 from planner.views.timeline_text import timeline_text
 
@@ -55,8 +56,9 @@ def test_a_simulated_step_says_what_part_of_it_was_extrapolated() -> None:
 
     def said(step: Timeline) -> list[str]:
         found = extrapolations(step, host_assumed=True)
+        shown = shown_ranks(step)
         sure = replace(made.confidence, step_time=step.step_time)
-        lines = timeline_text(step, 100, replace(made, confidence=sure, extrapolated=found))
+        lines = timeline_text(step, 100, replace(made, confidence=sure, extrapolated=found), shown)
         return [line.plain for line in lines if "rests on" in line.plain]
 
     assert said(timeline("output")) == ["  10% of the step rests on no measurement: all-to-all"]

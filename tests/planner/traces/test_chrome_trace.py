@@ -1,4 +1,5 @@
 import json
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ShardingType
 from costmodel.step.operation_timeline import plan_timeline
 from costmodel.step.timeline import Timeline
-from planner.traces.chrome_trace import trace_events, trace_text, write_trace
+from planner.traces.chrome_trace import Event, trace_events, trace_text, write_trace
 from planner.traces.trace_folder import write_traces
 
 
@@ -64,6 +65,50 @@ def test_arrows_come_in_pairs_on_both_sides() -> None:
     assert kinds == ["ac2g"] * 2 + ["collective"] + ["dependency"] * 4
     (across,) = [n for n, event in starts.items() if event["cat"] == "collective"]
     assert (starts[across]["pid"], ends[across]["pid"]) == (0, 1)
+
+
+def test_of_some_ranks_there_are_the_same_events_but_no_arrows_to_others() -> None:
+    timeline, shown = ten_ranks(), {2, 7}
+    every, some = list(trace_events(timeline)), list(trace_events(timeline, ranks=(2, 7)))
+    assert plain(some) == plain(event for event in every if event["pid"] in shown)
+    ends: dict[int, set[int]] = {}
+    for event in some:
+        if event["ph"] in "sf":
+            ends.setdefault(event["id"], set()).add(event["ph"])
+    assert all(phases == {"s", "f"} for phases in ends.values())
+
+
+def plain(events: Iterable[Event]) -> list[Event]:
+    """Return slices and names without the numbers of calls, which count up in a file."""
+    return [
+        {**each, "args": {**each["args"], "correlation": None}}
+        for each in events
+        if each["ph"] not in "sf"
+    ]
+
+
+def test_arrows_of_collectives_come_from_those_that_were_last_of_all() -> None:
+    assert "collective" in {event["cat"] for event in trace_events(two_ranks()) if "id" in event}
+    for ranks in ((0,), (1,)):
+        some = trace_events(two_ranks(), ranks=ranks)
+        assert "collective" not in {event["cat"] for event in some if "id" in event}
+    # the wide table is on rank 7: of ranks 2 and 3 none is what others wait for in its collectives
+    timeline = ten_ranks()
+    waits = {
+        (event["pid"], event["tid"], event["ts"]): event["args"]["waiting_us"]
+        for event in trace_events(timeline)
+        if event["ph"] == "X" and "collective" in event["args"]
+    }
+    last = {
+        ranks: [
+            waits[event["pid"], event["tid"], event["ts"]]
+            for event in trace_events(timeline, ranks=ranks)
+            if event["ph"] == "s" and event["cat"] == "collective"
+        ]
+        for ranks in ((2, 3), (2, 7))
+    }
+    assert {*last[2, 3], *last[2, 7]} == {0.0}
+    assert len(last[2, 3]) < len(last[2, 7])
 
 
 def test_every_process_and_thread_has_a_name() -> None:

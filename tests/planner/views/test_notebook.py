@@ -27,13 +27,11 @@ from planner.views.compare_columns import each_found, sharder_columns
 from planner.views.compare_page import diff_page
 from planner.views.compare_text import diff_text
 from planner.views.plan_charts import (
-    MOST_RANKS,
     breakdown_spec,
     memory_rows,
     memory_spec,
     plan_timeline_spec,
     ranks_spec,
-    shown_ranks,
 )
 from planner.views.plan_columns import plan_rows, table_columns
 from planner.views.plan_page import headline
@@ -128,7 +126,9 @@ def test_streams_of_a_rank_work_no_longer_than_the_step(
 def test_the_timeline_lies_in_the_step_and_outlines_the_critical_path(
     planned: planner.Planned, timeline: planner.Timeline
 ) -> None:
-    rows = plan_timeline_spec(timeline.stretched(planned.report.step_time))["data"]["values"]
+    rows = plan_timeline_spec(timeline.stretched(planned.report.step_time), range(4))["data"][
+        "values"
+    ]
     step = planned.report.step_time / MS
     assert all(-1e-4 <= row["start"] <= row["end"] <= step + 1e-4 for row in rows)
     critical = sum(row["end"] - row["start"] for row in rows if row.get("critical"))
@@ -136,17 +136,9 @@ def test_the_timeline_lies_in_the_step_and_outlines_the_critical_path(
     assert any(row["after"] for row in rows)
 
 
-def test_of_many_ranks_the_busiest_and_the_idlest_are_drawn() -> None:
-    wide = planner.plan(
-        example_workload(12), gpus=16, sharder="naive", baseline="none", time_limit=0.05
-    )
-    timeline = planner.simulate(wide)
-    ranks = shown_ranks(timeline)
-    idle = timeline.idle_times
-    assert len(ranks) == MOST_RANKS
-    assert {int(idle.argmin()), int(idle.argmax())} <= set(ranks)
-    rows = plan_timeline_spec(timeline, (3, 5))["data"]["values"]
-    assert {row["row"].split()[1] for row in rows} == {"3", "5"}
+def test_the_ranks_asked_for_are_drawn(timeline: planner.Timeline) -> None:
+    rows = plan_timeline_spec(timeline, (1, 3))["data"]["values"]
+    assert {row["row"].split()[1] for row in rows} == {"1", "3"}
 
 
 def test_the_treemap_has_all_memory_of_a_rank(planned: planner.Planned) -> None:

@@ -21,7 +21,7 @@ from planner.planned.report import (
     TableReport,
     rank_reports,
 )
-from planner.views.plan_columns import rank_list
+from planner.show.ranks import shown_ranks
 from planner.views.report_data import report_data
 from planner.views.report_text import report_text
 from planner.views.timeline_text import timeline_text
@@ -261,14 +261,6 @@ def test_data_is_in_si_and_sums_up() -> None:
     assert set(data["breakdown"]) <= {stage.value for stage in Stage}
 
 
-def test_ranks_are_listed_ranged_or_all() -> None:
-    assert rank_list((3,), 4) == "3"
-    assert rank_list((2, 0), 4) == "0, 2"
-    assert rank_list((5, 0, 2, 1, 3, 5), 8) == "0-3, 5"
-    assert rank_list(range(4), 4) == "all"
-    assert rank_list(range(8, 16), 16) == "8-15"
-
-
 TIMELINE = """\
 1.00 ms per step (0.90 - 1.10 ms, 90%); one column is 50.0 us
   rank 0   compute llllllll  dddddddddd
@@ -282,4 +274,12 @@ TIMELINE = """\
 
 
 def test_the_whole_timeline() -> None:
-    assert written(timeline_text(two_ranks(), 41, made())) == TIMELINE
+    whole = two_ranks()
+    assert written(timeline_text(whole, 41, made(), shown_ranks(whole))) == TIMELINE
+
+
+def test_a_part_of_the_timeline_says_so() -> None:
+    lines = written(timeline_text(two_ranks(), 80, made(), shown_ranks(two_ranks(), [1])))
+    assert "rank 1   compute" in lines
+    assert "rank 0" not in lines
+    assert "  1 of 2 ranks; `--ranks 0-7,12` or `all` shows others\n" in lines
