@@ -43,6 +43,16 @@ class OperationGraph(ExecutionGraph):
         indices: list[int] = (rows[:, None] + sorted(ranks)).ravel().tolist()
         return indices
 
+    def process_group(self, node: Node) -> tuple[str, int] | None:
+        """Return the name and the number of ranks of a collective's group; None: no collective."""
+        if node.collective is None:
+            return None
+        operations, (row, instance) = self.operations, divmod(node.collective, self.world_size)
+        group = operations.ops[row % len(operations.ops)].group
+        if group is None:
+            return None
+        return f"{group} {instance}", operations.group_size(group)
+
     def groups(self) -> Iterator[NodeGroup]:
         """Yield the nodes of all ranks for every operation of every step."""
         size = self.world_size

@@ -149,6 +149,11 @@ class ExecutionGraph:
         """Return the indices of some ranks' nodes, in order."""
         return [index for index, node in enumerate(self.nodes) if node.rank in ranks]
 
+    def process_group(self, node: Node) -> tuple[str, int] | None:
+        """Return the name and the number of ranks of a collective's group; None: not known."""
+        del node
+        return None
+
     def groups(self) -> Iterator[NodeGroup]:
         """Yield all nodes in groups: the same work on different ranks together."""
         numbers: dict[object, list[int]] = {}

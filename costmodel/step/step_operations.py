@@ -99,6 +99,19 @@ class StepOperations:
     like: LikeBatches | None = None
     """Batches left out of the operations; None: all are written."""
 
+    def group_size(self, group: ProcessGroup) -> int:
+        """Return the number of ranks of these that an instance of a group has."""
+        per_node = self.local_world_size
+        match group:
+            case ProcessGroup.INTRA_NODE:
+                return per_node
+            case ProcessGroup.CROSS_NODE:
+                return self.world_size // per_node
+            case ProcessGroup.REPLICAS:
+                return 1
+            case _:
+                return self.world_size
+
     def members(self, group: ProcessGroup, rank: int) -> int:
         """Return the number of the instance of a group that a rank belongs to."""
         per_node = self.local_world_size

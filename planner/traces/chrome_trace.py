@@ -219,6 +219,8 @@ def _args(timeline: Timeline, index: int, node: Node, thread: int) -> dict[str, 
     if node.collective is not None:
         waited = max(0.0, timeline.starts[index] - timeline.ready[index])
         args |= {"collective": node.collective, "waiting_us": _us(waited)}
+        if (group := timeline.graph.process_group(node)) is not None:
+            args |= {"Process Group Name": group[0], "Group size": group[1]}
     return args
 
 

@@ -1,3 +1,5 @@
+from collections import Counter
+
 from machines import topology
 from plans import step, table, workload
 
@@ -12,6 +14,9 @@ def test_members_of_process_groups() -> None:
     assert [made.members(ProcessGroup.WORLD, r) for r in range(6)] == [0] * 6
     assert [made.members(ProcessGroup.INTRA_NODE, r) for r in range(6)] == [0, 0, 0, 1, 1, 1]
     assert [made.members(ProcessGroup.CROSS_NODE, r) for r in range(6)] == [0, 1, 2, 0, 1, 2]
+    for group in ProcessGroup:
+        sizes = Counter(made.members(group, rank) for rank in range(6))
+        assert set(sizes.values()) == {made.group_size(group)}
 
 
 def test_expand_repeats_the_step_for_every_rank() -> None:

@@ -15,9 +15,9 @@ from planner.traces.replay.modes import replay
 from planner.traces.trace_folder import other_traces, write_traces
 
 
-def two_nodes() -> Timeline:
-    """Four ranks on two nodes: tables of one rank, of one node, and of all."""
-    ids = {"one": 20.0, "node": 500.0, "all": 3000.0}
+def two_nodes(one: float = 20.0, node: float = 500.0, every: float = 3000.0) -> Timeline:
+    """Four ranks on two nodes: tables of one rank, of one node, and of all, by ids per sample."""
+    ids = {"one": one, "node": node, "all": every}
     work = workload(*(table(name, dim=128, ids=mean) for name, mean in ids.items()))
     topology = Topology(hardware=machine(), world_size=4, local_world_size=2)
     how = {
@@ -65,3 +65,14 @@ def test_some_ranks_are_replayed_as_some_of_the_job(tmp_path: Path, ranks: tuple
     done = replay(run)
     # a collective in the node runs during one of all ranks: absent ranks work beside both
     assert done.simulated_makespan == pytest.approx(timeline.step_ends[-1], rel=0.01)
+
+
+@pytest.mark.parametrize("ranks", [(0, 2), (0, 1, 2, 3)])
+def test_collectives_in_different_nodes_are_not_taken_for_one(
+    tmp_path: Path, ranks: tuple[int, ...]
+) -> None:
+    # the nodes' reduce-scatters are more than 1 ms apart: as one, their clocks would not align
+    timeline = two_nodes(node=3000.0, every=20.0)
+    write_traces(timeline, tmp_path / "own", ranks=ranks)
+    done = replay(load_run(tmp_path / "own"))
+    assert done.simulated_makespan == pytest.approx(timeline.step_ends[-1], rel=1e-3)
