@@ -325,6 +325,8 @@ def _early(end: str | None) -> str:
 
     if end == SearchEnd.BOUND:
         return ", ended early: near enough to the bound (`--gap`)"
+    if end == SearchEnd.INTERRUPTED:
+        return ", interrupted"
     return ", ended early: no more was gained for a while" if end == SearchEnd.QUIET else ""
 
 

@@ -90,6 +90,10 @@ class SearchReport:
     """The sharder that was asked for: the same one, or ``auto``."""
     seed: int
     status: str
+    """What is known of the plan: ``optimal`` (its sharder proved it best, by an objective of its
+    own) or ``given`` (a baseline's, not searched for), or else that of the search:
+    ``converged`` (nothing was left to try), ``limit``, or ``stopped`` for another reason (``end``).
+    """
     evaluated: int
     """Number of plans looked at, by all sharders."""
     time: Seconds
@@ -104,7 +108,7 @@ class SearchReport:
     first_plan: Seconds = 0.0
     """Seconds from when the command began to when the first plan was found."""
     end: str | None = None
-    """Why the search ended (``planner.search.search.SearchEnd``)."""
+    """Why the search with all sharders ended (``planner.search.search.SearchEnd``)."""
     headroom: float | None = None
     """Share of its memory that every rank was to keep free; None: a plan file does not say."""
     history: tuple[SearchPoint, ...] = ()

@@ -75,7 +75,7 @@ def find_baseline(
     if found is None:
         needed = _TABLE_TIME * len(problem.workload.tables)
         if name == DEFAULT_BASELINE and time_left() < needed:
-            return f"{WITHOUT}the limit leaves no time for `{name}`"
+            return f"{WITHOUT}no time was left for `{name}`"
         found = _run(name, problem, search)
     if found.plan is None:
         return f"{WITHOUT}{found.error}"

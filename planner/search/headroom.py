@@ -82,7 +82,8 @@ def run_with_headroom(
     except InfeasibleError:
         left = max(0.0, search.time_limit - (search.clock() - began))
         return problem, run_sharders(names, problem, replace(search, time_limit=left))
-    if not go_on or attempts[-1].early is SearchEnd.BOUND or search.interrupted():
+    is_over = attempts[-1].early in {SearchEnd.BOUND, SearchEnd.INTERRUPTED}
+    if not go_on or is_over or search.interrupted():
         return roomy, attempts
     known = (*problem.known, *(plan for attempt in attempts for plan in attempt.plans))
     rest = replace(_part(search, FULLER_SHARE), known_took=attempts[-1].gained_for)

@@ -9,7 +9,7 @@ from planner.environment.collecting import seldom_collecting
 from planner.environment.interrupts import interruptible
 from planner.search.gains import Gains, is_small
 from planner.search.one_sharder import preload, run_sharder
-from planner.search.search import Attempt, Search, Watch
+from planner.search.search import Attempt, Search, SearchEnd, Watch
 from sharders.problem.room import check_room
 from sharders.problem.sharding_problem import Progress, ShardingProblem
 
@@ -34,9 +34,13 @@ def run_in_turn(
                 attempts.append(attempt)
                 if attempt.plan is not None:
                     _tell(heeding.watch, attempts)
+            was_told_to_end = heeding.interrupted()
         except KeyboardInterrupt:
             if not any(attempt.plan for attempt in attempts):
                 raise
+            was_told_to_end = True
+    if was_told_to_end and attempts[-1].early is None:
+        attempts[-1] = replace(attempts[-1], early=SearchEnd.INTERRUPTED)
     if not any(attempt.plan for attempt in attempts):
         raise _first_error(attempts)
     return tuple(attempts)

@@ -27,8 +27,16 @@ class SearchEnd(StrEnum):
     QUIET = "no more gained"
     """Nothing was gained for as long as ``Search.patience`` says."""
     LIMIT = "limit"
-    """The time or the number of plans was spent, or the user interrupted."""
+    """The time or the number of plans was spent."""
+    INTERRUPTED = "interrupted"
+    """The user or a signal ended it."""
     CONVERGED = "nothing left to try"
+
+
+CUT_SHORT = (SearchEnd.LIMIT, SearchEnd.INTERRUPTED)
+"""Ends of searches that would have gone on."""
+STOPPED = "stopped"
+"""Status of a plan whose search ended before its limit with more to try."""
 
 
 Watch = Callable[[str, Progress], None]
@@ -176,3 +184,20 @@ def search_end(names: Sequence[str], attempts: Sequence[Attempt]) -> SearchEnd:
         return last.early
     cut = last.status is SearchStatus.LIMIT or len(attempts) < len(names)
     return SearchEnd.LIMIT if cut else SearchEnd.CONVERGED
+
+
+def plan_status(found: SearchStatus, end: SearchEnd) -> str:
+    """Return what is known of a plan, in agreement with why the search with all sharders ended.
+
+    Parameters
+    ----------
+    found
+        What the sharder said that made the plan: that it proved it, or was given it, stands.
+    end
+        Why the search ended.
+
+    """
+    if found in {SearchStatus.OPTIMAL, SearchStatus.GIVEN}:
+        return found.value
+    own = {SearchEnd.CONVERGED: SearchStatus.CONVERGED, SearchEnd.LIMIT: SearchStatus.LIMIT}
+    return own[end].value if end in own else STOPPED

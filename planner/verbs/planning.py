@@ -39,7 +39,15 @@ from planner.search.baseline import (
 from planner.search.headroom import OWN_RESERVE, run_with_headroom
 from planner.search.history import SearchHistory
 from planner.search.plugins import AUTO
-from planner.search.search import Attempt, Search, fastest, search_end, sharders_for
+from planner.search.search import (
+    Attempt,
+    Search,
+    SearchEnd,
+    fastest,
+    plan_status,
+    search_end,
+    sharders_for,
+)
 from planner.search.stages import PlanningStage, Stages
 from planner.verbs.grouping import Grouping, best_group
 from planner.verbs.loading import is_usable
@@ -57,7 +65,7 @@ FEW_SAMPLES = 16
 """Number of samples of the models' errors where the limit left no time for choosing: the mean is
 within 1% of that of all samples, in half the time (5,000 tables on 1,024 ranks)."""
 WITHOUT_HEADROOM = Fuller(is_chosen=True)
-WITHOUT_CHOICE = "the time limit left none for choosing: the plan is the best of the search alone"
+WITHOUT_CHOICE = "no time was left for choosing: the plan is the best of the search alone"
 WorkloadLike: TypeAlias = Workload | str | Path
 HardwareLike: TypeAlias = HardwareProfile | str | Path
 
@@ -257,11 +265,14 @@ class PlanningTask:
             chosen, attempts, confidence, requested=sharder, search=search, bound=bound
         )
         report = replace(report, baseline=against)
+        ended = search_end(names, attempts)
+        end = SearchEnd.INTERRUPTED if search.interrupted() else ended
         report = _with_search(
             report,
+            status=plan_status(chosen.status, end),
             first_plan=found_after[0].time,
             history=found_after,
-            end=search_end(names, attempts).value,
+            end=end.value,
             is_bare=stages.is_bare and all((each.bound or 0.0) <= bound for each in attempts),
         )
         report = replace(report, notes=(*report.notes, *_notes(told, choice)))

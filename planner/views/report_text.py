@@ -37,7 +37,7 @@ from planner.views.verdict_text import choice_sentences
 
 _GAIN = "at most, by any other plan, if the models are right"
 _GAIN_IN_GROUP = "at most, by any other plan for such a group, if the models are right"
-_GAIN_BARE = "at most, were there no embedding work: the limit left no time for a closer bound"
+_GAIN_BARE = "at most, were there no embedding work: no time was left for a closer bound"
 LEAST_BEYOND = 0.005
 """Smallest extrapolated share of the critical path that is reported."""
 MOST_RANKS = 16

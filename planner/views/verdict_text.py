@@ -16,7 +16,7 @@ from planner.planned.verdict import (
     Rival,
     Turn,
 )
-from planner.search.search import SearchEnd
+from planner.search.search import CUT_SHORT, SearchEnd
 from planner.show.format import count, duration, memory, odds, percent, percent_fine
 
 _HOST_DECIDES = 0.3
@@ -100,7 +100,7 @@ def _fuller_sentence(fuller: Fuller, search: SearchReport | None) -> str:
     asked = None if search is None else search.headroom
     share = "less" if asked is None else percent(asked)
     if fuller.longer is None or fuller.probability_slower is None:
-        cut = search is not None and search.end == SearchEnd.LIMIT
+        cut = search is not None and search.end in CUT_SHORT
         none = "No plan was found in the time given" if cut else "No plan was found"
         return (
             f"{none} that leaves {share} of every rank's memory free (`--headroom`): "
@@ -150,10 +150,11 @@ def _narrow_sentence(narrow: NarrowBlocks) -> str:
 
 
 def _ended(search: SearchReport | None) -> str:
-    """Return that a search ran out of time, if it did; else empty."""
-    if search is None or search.end != SearchEnd.LIMIT:
+    """Return what ended a search that would have gone on; else empty."""
+    if search is None or search.end not in CUT_SHORT:
         return ""
-    return f": the limit ended the search after {count(search.evaluated, 'plan')}"
+    what = "an interrupt" if search.end == SearchEnd.INTERRUPTED else "the limit"
+    return f": {what} ended the search after {count(search.evaluated, 'plan')}"
 
 
 def _why(verdict: PlanVerdict, step_time: Seconds) -> str:

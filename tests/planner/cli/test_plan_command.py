@@ -131,7 +131,7 @@ def test_the_baseline_can_be_chosen_or_left_out(run: Command) -> None:
     assert "size_greedy; this plan" in run(*arguments, "--baseline", "size_greedy").out
     assert "baseline" not in run(*arguments, "--baseline", "none").out
     done = run(*arguments, "--time-limit", "10ms")
-    assert "no plan to compare with: the limit leaves no time for `torchrec_port`" in done.out
+    assert "no plan to compare with: no time was left for `torchrec_port`" in done.out
 
 
 @pytest.mark.parametrize(
@@ -202,9 +202,12 @@ def test_ctrl_c_writes_the_best_plan_so_far(
     monkeypatch.setattr(in_turn, "run_sharder", pressed)
     done = run("plan", "tables.yaml", "--gpus", "2")
     assert done.code == 130
-    assert "(auto: annealing won, 1 plan, seed 0)" in done.err
+    assert "(auto: annealing won, 1 plan, seed 0, interrupted)" in done.err
     assert "interrupted: this is the best plan found until then" in done.err
-    assert set(json.loads((directory / "plan.json").read_text())) >= KEYS
+    written = json.loads((directory / "plan.json").read_text())
+    assert set(written) >= KEYS
+    assert (written["status"], written["ended"]) == ("stopped", "interrupted")
+    assert "limit" not in done.out
 
 
 def test_ctrl_c_before_there_is_a_plan_writes_nothing(

@@ -62,7 +62,7 @@ def test_what_the_search_ran_is_not_run_again(
 
 def test_without_time_for_it_nothing_is_compared_with(problem: ShardingProblem) -> None:
     told = judged(DEFAULT_BASELINE, problem, Search(), time_left=0.0)
-    assert told == f"no plan to compare with: the limit leaves no time for `{DEFAULT_BASELINE}`"
+    assert told == f"no plan to compare with: no time was left for `{DEFAULT_BASELINE}`"
 
 
 def test_one_that_finds_no_plan_says_why(

@@ -34,6 +34,7 @@ from planner.search.search import (
     Attempt,
     Search,
     SearchEnd,
+    plan_status,
     search_end,
     several,
     sharders_for,
@@ -99,6 +100,8 @@ def test_ctrl_c_keeps_the_plan_of_the_sharder_that_is_searching(
 ) -> None:
     (attempt,) = run(("once", "naive"), problem, Search())
     assert (attempt.sharder, attempt.plan is not None) == ("once", True)
+    if run is run_sharders:
+        assert search_end(("once", "naive"), (attempt,)) is SearchEnd.INTERRUPTED
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -147,6 +150,7 @@ def test_an_interrupt_of_the_caller_between_sharders_keeps_what_was_found(
 
     (attempt,) = run_sharders(("naive", "random"), problem, Search(interrupted=press))
     assert (attempt.sharder, attempt.plan is not None, asked) == ("naive", True, [True])
+    assert attempt.early is SearchEnd.INTERRUPTED
 
 
 def test_when_nothing_fits_the_first_error_is_raised(problem: ShardingProblem) -> None:
@@ -422,6 +426,24 @@ def test_where_a_first_plan_takes_long_a_search_is_quiet_for_longer(
 def test_why_a_search_ended(status: SearchStatus, early: SearchEnd | None, end: SearchEnd) -> None:
     last = Attempt(sharder="annealing", plan=None, status=status, early=early)
     assert search_end(("annealing",), (last,)) is end
+
+
+@pytest.mark.parametrize(
+    ("found", "end", "status"),
+    [
+        (SearchStatus.CONVERGED, SearchEnd.CONVERGED, SearchStatus.CONVERGED),
+        (SearchStatus.CONVERGED, SearchEnd.LIMIT, SearchStatus.LIMIT),
+        (SearchStatus.CONVERGED, SearchEnd.INTERRUPTED, "stopped"),
+        (SearchStatus.LIMIT, SearchEnd.QUIET, "stopped"),
+        (SearchStatus.CONVERGED, SearchEnd.BOUND, "stopped"),
+        (SearchStatus.OPTIMAL, SearchEnd.LIMIT, SearchStatus.OPTIMAL),
+        (SearchStatus.GIVEN, SearchEnd.LIMIT, SearchStatus.GIVEN),
+    ],
+)
+def test_the_status_of_a_plan_agrees_with_why_its_search_ended(
+    found: SearchStatus, end: SearchEnd, status: str
+) -> None:
+    assert plan_status(found, end) == status
 
 
 def test_sharders_that_had_no_time_left_are_the_limit() -> None:

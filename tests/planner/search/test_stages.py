@@ -64,7 +64,7 @@ def test_without_time_for_a_choice_the_step_is_still_the_expected_one(
     assert 0 < low < late.report.step_time < high
     assert late.report.baseline is not None
     assert late.report.speedup == late.report.baseline.step_time / late.report.step_time
-    assert any("none for choosing" in note for note in late.report.notes)
+    assert any("no time was left for choosing" in note for note in late.report.notes)
 
 
 def test_what_is_counted_in_plans_has_all_the_time(problem: ShardingProblem) -> None:

@@ -173,7 +173,7 @@ def test_what_is_left_to_gain_is_a_ratio_of_two_steps_by_the_models() -> None:
     assert "by any other plan for such a group, if the models are right" in text
     bare = replace(report, search=replace(search, bound=Modelled(0.1 * MS), is_bare=True))
     text = written(report_text(bare, 100))
-    assert "to gain       90.0%\n    at most, were there no embedding work: the limit left" in text
+    assert "to gain       90.0%  at most, were there no embedding work: no time was left" in text
 
 
 def test_the_only_step_on_screen_is_the_expected_one() -> None:

@@ -128,6 +128,9 @@ def test_without_a_rival_nothing_is_claimed() -> None:
     assert said(None) == "Not searched enough to tell how sure this choice is."
     (said_of_cut,) = verdict_sentences(verdict(None), 1 * MS, cut)
     assert said_of_cut.endswith(" is: the limit ended the search after 1 plan.")
+    pressed = replace(cut, end=SearchEnd.INTERRUPTED)
+    (said_of_pressed,) = verdict_sentences(verdict(None), 1 * MS, pressed)
+    assert said_of_pressed.endswith(" is: an interrupt ended the search after 1 plan.")
 
 
 def sharders(*step_times: float, host: float = 0.0) -> list[Report]:
