@@ -19,7 +19,8 @@ from planner.show.output import Output, ProgressLine
     multiple=True,
     metavar="WHAT=VALUE",
     help="Only this change, instead of the usual ones; repeatable: hardware=h200-sxm, batch=16384, "
-    "gpus=16, dtype=fp16, host=graphs (the dense model in CUDA graphs) or host=0.5 (half of it).",
+    "gpus=16, dtype=fp16, host=graphs (the dense model in CUDA graphs) or host=0.5 (half of it); "
+    "of a plan of groups also sync-interval=10, replica-group=8.",
 )
 @click.option(
     "--time-limit",

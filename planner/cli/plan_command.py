@@ -31,6 +31,7 @@ from planner.show.output import Output, ProgressLine
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from costmodel.domain.hardware import Topology
     from costmodel.domain.workload import Workload
     from planner.environment.settings import Settings
     from planner.planned.planned import Planned
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 DEFAULT_FILE = "plan.json"
 OPTUNA = "optuna"
 MOST_JOBS = 256
+PLACE = "use_inter_host_allreduce"
+AVERAGING = ("sync_interval", "sharding_strategy", PLACE)
+"""Options of how the replicas of groups are averaged, fields of ``Grouping``."""
 
 
 @click.command("plan")
@@ -86,8 +90,8 @@ MOST_JOBS = 256
 @click.option(
     "--sharding-strategy",
     type=click.Choice(["default", "fully_sharded"]),
-    help="With --replica-group: DMPCollection's, which collectives average replicas "
-    "[default: default].",
+    help="With --replica-group: DMPCollection's, which collectives average replicas; "
+    "`fully_sharded` does in every step (--sync-interval 1) [default: default].",
 )
 @click.option(
     "--use-inter-host-allreduce/--no-use-inter-host-allreduce",
@@ -108,7 +112,8 @@ MOST_JOBS = 256
     "start",
     metavar="PLAN",
     type=FILE,
-    help="Instead of FILE: search from this plan file's plan, for its workload and machine.",
+    help="Instead of FILE: search from this plan file's plan, for its workload, machine and groups "
+    "(whose replicas may be averaged otherwise).",
 )
 @model_options
 @html_option
@@ -136,12 +141,13 @@ def command(
     if target is not None:
         check_writable(target)
     jobs, storage, max_plans = flags.pop("jobs"), flags.pop("storage"), plan_limit(flags)
-    gap, grouping = flags.pop("gap"), _grouping(flags)
+    gap, averaging = flags.pop("gap"), {name: flags.pop(name) for name in AVERAGING}
+    size = flags.pop("replica_group")
     told = told_of_model(factory, flags, output)
     machine = {name: flags.pop(name) for name in ("gpus", "nodes")}
     if start is not None:
-        given = {**machine, "hardware": flags["hardware"], "replica_group": grouping}
-        refuse_given("a workload", "--from plans for the plan's own machine", **given)
+        given = {**machine, "hardware": flags["hardware"], "replica_group": size}
+        refuse_given("a workload", "--from plans for the plan's own machine and groups", **given)
     settings = resolve(flags)
     if storage is not None and settings.sharder != OPTUNA:
         raise click.UsageError("--storage goes with --sharder optuna, which keeps its trials there")
@@ -151,11 +157,11 @@ def command(
             from planner.files.plan_keeping import check_same_workload
 
             source = check_same_workload(DEFAULT_FILE, source)
-        find = _planning(source, besides, settings, grouping, **machine)
+        find = _planning(source, besides, settings, _grouping(size, **averaging), **machine)
     elif workload is not None or factory is not None:
         raise click.UsageError("give one of FILE, --from-torchrec and --from")
     else:
-        find = _again(start, settings)
+        find = _again(start, settings, averaging)
     progress = ProgressLine(output, settings.time_limit)
     with interruptible(ending=True) as interrupt, progress:
         planned = find(
@@ -232,36 +238,53 @@ def _planning(
     return find
 
 
-def _grouping(flags: dict[str, Any]) -> "Grouping | None":
-    """Take what is asked of groups of GPUs out of the values of options; None: nothing is."""
+def _grouping(size: Any, **averaging: Any) -> "Grouping | None":  # noqa: ANN401 - of options
+    """Return what is asked of groups of GPUs; None: nothing is."""
     from costmodel.domain.replica_groups import ShardingStrategy
     from planner.verbs.grouping import Grouping
 
-    size, interval = flags.pop("replica_group"), flags.pop("sync_interval")
-    consecutive, strategy = flags.pop("use_inter_host_allreduce"), flags.pop("sharding_strategy")
-    if size is not None:
-        return Grouping(
-            group_size=size,
-            sync_interval=interval or 1,
-            use_inter_host_allreduce=consecutive,
-            sharding_strategy=ShardingStrategy(strategy or ShardingStrategy.DEFAULT),
-        )
-    refuse_averaging(
-        sync_interval=interval,
-        sharding_strategy=strategy,
-        use_inter_host_allreduce=None if consecutive is None else True,
-    )
-    return None
+    asked = {name: value for name, value in averaging.items() if value is not None}
+    if size is None:
+        refuse_averaging(**dict.fromkeys(asked, True))
+        return None
+    strategy = ShardingStrategy(asked.pop("sharding_strategy", ShardingStrategy.DEFAULT))
+    return Grouping(group_size=size, sharding_strategy=strategy, **asked)
 
 
-def _again(path: str, settings: "Settings") -> "Callable[[Search], Planned]":
+def _averaged(topology: "Topology", averaging: "Mapping[str, Any]") -> "Topology":
+    """Return a plan's topology with its groups' replicas averaged as asked, if that is.
+
+    Raises
+    ------
+    click.UsageError
+        There is one group, or its ranks would be others, or it cannot be averaged so.
+
+    """
+    asked = {name: value for name, value in averaging.items() if value is not None}
+    now = topology.replicas
+    if now is None:
+        given = dict.fromkeys(asked, True)
+        refuse_given("a plan of groups", "all ranks of this one are one group", **given)
+        return topology
+    placed = asked.pop(PLACE, now.use_inter_host_allreduce)
+    if placed != now.use_inter_host_allreduce:
+        refuse_given("a workload", "--from keeps the ranks of the plan's groups", **{PLACE: True})
+    try:
+        return replace(topology, replicas=replace(now, **asked))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _again(
+    path: str, settings: "Settings", averaging: "Mapping[str, Any]"
+) -> "Callable[[Search], Planned]":
     """Return how a search makes a plan from a plan file's, on that file's machine."""
     from planner.files.plans import load_plan_file, planned_topology
     from planner.search.baseline import START
     from planner.verbs.planning import plan_from
 
     file = load_plan_file(path)
-    topology = planned_topology(file)
+    topology = _averaged(planned_topology(file), averaging)
 
     def find(search: "Search") -> "Planned":
         planned = plan_from(

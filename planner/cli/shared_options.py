@@ -50,7 +50,10 @@ def parse_size(text: str) -> float:
 
 def parse_group(text: str) -> int | str:
     """Return the number of GPUs of a group, or ``auto``."""
-    return AUTO if text.strip() == AUTO else parse_count(text)
+    try:
+        return AUTO if text.strip() == AUTO else parse_count(text)
+    except ValueError as error:
+        raise ValueError(f"{error}; write a number or `{AUTO}`") from None
 
 
 SHARE = Parsed("share", parse_share)

@@ -196,6 +196,8 @@ class Report:
     """The groups of the job, of which all numbers are one's; None: all ranks are one group."""
     averaging_time: Seconds = 0.0
     """Seconds that averaging all replicas takes in the steps that do; ``replicas`` has how many."""
+    averaging_critical: Seconds = 0.0
+    """Seconds of the critical path of a step that replicas are averaged in: its share of one."""
     weighed_groups: tuple[WeighedGroup, ...] = ()
     """Group sizes that this one was chosen among."""
     extrapolated: tuple[Extrapolation, ...] = ()
@@ -227,6 +229,14 @@ class Report:
     def num_ranks(self) -> int:
         """Ranks of the job, of all groups."""
         return self.world_size * (1 if self.replicas is None else self.replicas.num_groups)
+
+    @property
+    def replica_nodes(self) -> int:
+        """Number of nodes that the ranks with the same shards are on; 1 for a single group."""
+        replicas = self.replicas
+        if replicas is None:
+            return 1
+        return max(1, replicas.num_groups * self.local_world_size // replicas.ranks_per_node)
 
     @property
     def speedup(self) -> float | None:
@@ -285,6 +295,7 @@ def make_report(
         local_world_size=topology.local_world_size,
         replicas=topology.replicas,
         averaging_time=_averaging_time(timeline, topology),
+        averaging_critical=_averaging_critical(timeline),
         modelled=modelled,
         confidence=confidence,
         notes=tuple(notes_on(workload, topology)),
@@ -310,6 +321,16 @@ def _averaging_time(timeline: Timeline, topology: Topology) -> Seconds:
         group for group in timeline.graph.groups() if group.first.resource == ProcessGroup.REPLICAS
     ]
     return topology.replicas.sync_interval * float(timeline.work_times(groups).max(initial=0.0))
+
+
+def _averaging_critical(timeline: Timeline) -> Seconds:
+    """Return the seconds of the critical path in which replicas are averaged."""
+    path = [(segment, timeline.graph.nodes[segment.node]) for segment in timeline.critical_path()]
+    return sum(
+        segment.seconds
+        for segment, node in path
+        if node.resource == ProcessGroup.REPLICAS and segment.stage is node.stage
+    )
 
 
 def rank_reports(timeline: Timeline, memory: Sequence[RankMemory]) -> tuple[RankReport, ...]:

@@ -16,6 +16,7 @@ from costmodel.engine.objective import Objective
 from costmodel.kernels.embedding import embedding_estimate
 from costmodel.step.graph import Node, NodeKind, Stage
 from costmodel.step.operation_timeline import plan_timeline
+from costmodel.step.step_operations import ProcessGroup
 from costmodel.step.timeline import PathSegment, Timeline
 from planner.decision.judging import explained_rival
 from planner.decision.narrow import with_wider_blocks
@@ -53,6 +54,8 @@ class PathRow:
     """None: a collective of all ranks of its group."""
     bound_by: str
     source: str
+    of_replicas: bool = False
+    """Whether the rank's shards are averaged with their replicas in other groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,14 +141,15 @@ def explained(planned: Planned) -> Explanation:
 def path_rows(timeline: Timeline) -> tuple[PathRow, ...]:
     """Return the critical path of the last step, neighbours of one stage and rank merged."""
 
-    def place(segment: PathSegment) -> tuple[Stage, int | None]:
+    def place(segment: PathSegment) -> tuple[Stage, int | None, bool]:
         node = timeline.graph.nodes[segment.node]
-        together = node.kind is NodeKind.COLLECTIVE and segment.stage is node.stage
-        return segment.stage, None if together else node.rank
+        sent = node.kind is NodeKind.COLLECTIVE and segment.stage is node.stage
+        averaged = sent and node.resource == ProcessGroup.REPLICAS
+        return segment.stage, None if sent and not averaged else node.rank, averaged
 
     begin, _ = timeline.window
     rows = []
-    for (stage, rank), group in groupby(timeline.critical_path(), key=place):
+    for (stage, rank, averaged), group in groupby(timeline.critical_path(), key=place):
         segments = list(group)
         longest = max(segments, key=lambda segment: segment.seconds)
         node = timeline.graph.nodes[longest.node]
@@ -158,6 +162,7 @@ def path_rows(timeline: Timeline) -> tuple[PathRow, ...]:
                 rank=rank,
                 bound_by=_bound_text(node) if own else "kernel launch",
                 source=node.basis.origin if own else "",
+                of_replicas=averaged,
             )
         )
     return tuple(rows)

@@ -9,6 +9,7 @@ single plan says little: of 856 tables on 256 H100, in groups of 16 and of all 2
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
+from operator import index
 from typing import Literal
 
 from costmodel.base.errors import InfeasibleError, InputError, Problem
@@ -55,6 +56,19 @@ class Grouping:
     use_inter_host_allreduce: bool | None = None
     """Whether groups are of consecutive ranks; None: whichever is faster."""
 
+    @classmethod
+    def of(cls, topology: Topology) -> "Grouping | None":
+        """Return what a group's topology was asked as; None: all ranks are one group."""
+        replicas = topology.replicas
+        if replicas is None:
+            return None
+        return cls(
+            group_size=topology.world_size,
+            sync_interval=replicas.sync_interval,
+            sharding_strategy=replicas.sharding_strategy,
+            use_inter_host_allreduce=replicas.use_inter_host_allreduce,
+        )
+
     def topologies(self, job: Topology) -> tuple[Topology, ...]:
         """Return the topologies of a group that are to be weighed, of as many ranks or fewer.
 
@@ -64,6 +78,11 @@ class Grouping:
             There is no such group; it says which sizes there are.
 
         """
+        try:
+            index(0 if self.group_size == AUTO else self.group_size)
+        except TypeError:
+            asked = f"`{self.group_size}` is no size of groups"
+            raise _refused(asked, hint=f"a whole number, or `{AUTO}`") from None
         try:
             ReplicaGroups(
                 num_groups=2,

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from costmodel.base.errors import InputError, PlannerError, Problem, suggestion
 from costmodel.base.units import Seconds
@@ -27,9 +28,17 @@ from planner.files.profiles import load_profile, profile_names
 from planner.planned.notes import notes_on
 from planner.planned.planned import Planned
 from planner.planned.report import STAGE_NAMES
-from planner.search.search import Search, SearchEnd, Watch
+from planner.search.search import CUT_SHORT, Search, Watch
 from planner.show.format import count, signed_duration
-from planner.verbs.changes import Case, on_gpus
+from planner.verbs.changes import Case
+from planner.verbs.group_changes import (
+    other_intervals,
+    other_sizes,
+    replicas_of,
+    with_gpus,
+    with_group_size,
+    with_interval,
+)
 from planner.verbs.loading import is_usable
 from planner.verbs.planning import plan_from
 from planner.verbs.remedies import Found, ways_out
@@ -40,6 +49,7 @@ LAUNCHES = {
     LaunchMode.COMPILED: "dense model by torch.compile",
     LaunchMode.CUDA_GRAPHS: "dense model in CUDA graphs",
 }
+PARTED = "replicas part for longer, which changes training: whether that harms, only training tells"
 _LEAST_EFFECT = 1e-3
 """A stage is named if it changes by at least this share of the step."""
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -54,6 +64,8 @@ class Change:
     text: str
     workload: Workload
     topology: Topology
+    notes: tuple[str, ...] = ()
+    """Warnings of what it changes beside the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +115,10 @@ def usual_changes(planned: Planned) -> Iterator[Change]:
     if batch > 1:
         yield other(f"local batch {batch // 2:,}", replace(workload, local_batch_size=batch // 2))
     yield other(f"local batch {2 * batch:,}", replace(workload, local_batch_size=2 * batch))
-    if topology.replicas is None:  # other numbers of GPUs are other groups: plan again
+    if topology.replicas is None:
         yield from _machines(planned)
+    yield from map(partial(_interval_change, planned), other_intervals(topology))
+    yield from map(partial(_size_change, planned), other_sizes(workload, topology))
 
 
 def _machines(planned: Planned) -> Iterator[Change]:
@@ -160,7 +174,9 @@ def asked_change(planned: Planned, text: str) -> Change:
     try:
         maker = _MAKERS[what.strip()]
     except KeyError:
-        raise _refused(text, "that cannot be changed", what.strip()) from None
+        examples = (*_EXAMPLES, *(_OF_GROUPS if planned.topology.replicas else ()))
+        meant = suggestion(what.strip(), tuple(_MAKERS)) or f"write one of {', '.join(examples)}"
+        raise _refused(text, "that cannot be changed", meant) from None
     try:
         return _with_nodes(planned, replace(maker(planned, value.strip()), text=text))
     except ValueError as error:
@@ -169,17 +185,15 @@ def asked_change(planned: Planned, text: str) -> Change:
 
 def _with_nodes(planned: Planned, change: Change) -> Change:
     """Return a change with its number of nodes in its text, if that differs from now."""
-    nodes = change.topology.num_nodes
-    if nodes == planned.topology.num_nodes:
+    nodes, now = (each.num_ranks // each.node_ranks for each in (change.topology, planned.topology))
+    if nodes == now:
         return change
     return replace(change, text=f"{change.text} ({count(nodes, 'node')})")
 
 
-def _refused(text: str, reason: str, name: str = "") -> InputError:
-    """Return the error of a what-if that cannot be read, with what may have been meant."""
-    hint = f"write one of {', '.join(_EXAMPLES)}"
-    meant = suggestion(name, tuple(_MAKERS))
-    problem = Problem(message=f"what-if `{text}`: {reason}", hint=meant or hint)
+def _refused(text: str, reason: str, hint: str | None = None) -> InputError:
+    """Return the error of a what-if that cannot be read."""
+    problem = Problem(message=f"what-if `{text}`: {reason}", hint=hint)
     return InputError("--what-if", (problem,))
 
 
@@ -203,17 +217,33 @@ def remedy_of(planned: Planned, change: Change, search: Search) -> Remedy:
         samples_per_second=new.report.samples_per_second,
         effect=effect(planned.report.breakdown, new.report.breakdown),
         num_changed=changed if same_ranks else None,
-        is_cut=new.report.search is not None and new.report.search.end == SearchEnd.LIMIT,
-        notes=tuple(note for note in notes if note not in planned.report.notes),
+        is_cut=new.report.search is not None and new.report.search.end in CUT_SHORT,
+        notes=(*change.notes, *(note for note in notes if note not in planned.report.notes)),
     )
 
 
 def _gpus_change(planned: Planned, gpus: int) -> Change:
     old = planned.topology
-    if old.replicas is not None:
-        raise ValueError("the plan is one group's: plan again with `--gpus` and `--replica-group`")
-    text = f"{count(gpus, old.hardware.device.unit)} instead of {old.world_size:,}"
-    return Change(text=text, workload=planned.workload, topology=on_gpus(old, gpus))
+    text = f"{count(gpus, old.hardware.device.unit)} instead of {old.num_ranks:,}"
+    return Change(text=text, workload=planned.workload, topology=with_gpus(old, gpus))
+
+
+def _interval_change(planned: Planned, interval: int) -> Change:
+    topology = with_interval(planned.topology, interval)
+    now = replicas_of(planned.topology).sync_interval
+    return Change(
+        text=f"average every {count(interval, 'step')} instead of {now:,}",
+        workload=planned.workload,
+        topology=topology,
+        notes=(PARTED,) if interval > now else (),
+    )
+
+
+def _size_change(planned: Planned, size: int) -> Change:
+    topology = with_group_size(planned.topology, size)
+    groups = f"groups of {size:,}" if topology.replicas else f"one group of all {size:,}"
+    text = f"{groups} instead of {planned.topology.world_size:,}"
+    return Change(text=text, workload=planned.workload, topology=topology)
 
 
 def _asked_gpus(planned: Planned, value: str) -> Change:
@@ -249,7 +279,7 @@ def _asked_dtype(planned: Planned, value: str) -> Change:
     try:
         data_type = DataType(value)
     except ValueError:
-        raise ValueError(f"there is no data type `{value}`") from None
+        raise ValueError(f"there is no data type `{value}`: {', '.join(DataType)}") from None
     workload = _converted(planned.workload, data_type, tuple(DataType))
     return Change(text=value, workload=workload, topology=planned.topology)
 
@@ -284,6 +314,8 @@ _MAKERS: dict[str, Callable[[Planned, str], Change]] = {
     "gpus": _asked_gpus,
     "dtype": _asked_dtype,
     "host": _asked_host,
+    "sync-interval": lambda planned, value: _interval_change(planned, _number(value)),
+    "replica-group": lambda planned, value: _size_change(planned, _number(value)),
 }
 _EXAMPLES = (
     "hardware=h200-sxm",
@@ -293,6 +325,8 @@ _EXAMPLES = (
     "host=graphs",
     "host=0.5",
 )
+_OF_GROUPS = ("sync-interval=10", "replica-group=8")
+"""Examples of what can be changed where a job has several groups of ranks."""
 
 
 def _launched(workload: Workload, launch: LaunchMode) -> Workload:
@@ -370,4 +404,5 @@ def unsearched(planned: Planned, changes: Iterable[Change]) -> Iterator[Remedy]:
             samples_per_second=samples / confidence.step_time,
             effect="",
             num_changed=0,
+            notes=change.notes,
         )

@@ -16,7 +16,7 @@ from planner.verbs.explanation import MOST_TOLD, Explanation, TableExplanation
 from planner.verbs.what_if import Remedy
 from planner.views.confidence_text import confidence_text
 from planner.views.plan_columns import alternatives_text, kind_text, path_columns
-from planner.views.report_text import notes_text
+from planner.views.report_text import averaging_sentences, notes_text
 from planner.views.verdict_text import is_baseline_slower, rival_sentences
 
 _MOST_ROWS = 24
@@ -39,6 +39,8 @@ def explained_text(explanation: Explanation, width: int) -> Iterator[Text]:
         f"{explanation.last_rank} is the last to finish. Critical path:"
     )
     yield from _path_text(explanation, width)
+    if report.replicas is not None:
+        yield from wrapped(averaging_sentences(report, report.replicas), width)
     yield Text("  How sure this is", style="bold")
     yield from confidence_text(explanation.report, width)
     if explanation.rival is not None:

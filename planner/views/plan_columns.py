@@ -99,11 +99,17 @@ def path_columns(end: Seconds = 0.0) -> list[Column[PathRow]]:
     return [
         Column("at", lambda row: row.start, times(end), key="start_s", page="At", priority=3),
         Column("took", lambda row: row.seconds, times(end), key="time_s", page="Took"),
-        Column("stage", lambda row: row.stage, STAGE_NAMES.__getitem__, key="stage", page="Stage"),
+        Column("stage", _path_stage, page="Stage"),
+        json_column("stage"),
+        json_column("of_replicas"),
         Column("rank", lambda row: row.rank, NUMBER, key="rank", page="Rank", none="all"),
         Column("limit", lambda row: row.bound_by, key="bound_by", page="Limit", priority=1),
         Column("from", lambda row: row.source, key="source", page="From", priority=2),
     ]
+
+
+def _path_stage(row: PathRow) -> str:
+    return f"{STAGE_NAMES[row.stage]}{' of replicas' if row.of_replicas else ''}"
 
 
 def table_columns(

@@ -20,7 +20,7 @@ from planner.views.plan_columns import (
     plan_rows,
     table_columns,
 )
-from planner.views.report_text import gain_text
+from planner.views.report_text import averaging_sentences, gain_text
 from planner.views.verdict_text import choice_sentences
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def _step_panels(planned: "Planned", timeline: Timeline, shown: ShownRanks) -> I
         note="The critical path by stage; the line is the 90% interval of the step. Times "
         "here are the models', stretched to the expected step.",
         chart=breakdown_spec([report], ["step"]),
+        lines=[averaging_sentences(report, report.replicas)] if report.replicas else [],
     )
     yield Panel(
         title="Ranks",

@@ -92,6 +92,7 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
     """Return an explanation as plain data."""
     return {
         **step_data(explanation.report),
+        **_replicas_data(explanation.report),
         "last_rank": explanation.last_rank,
         "critical_path": rows_data(path_columns(), explanation.path),
         "choices": [
@@ -186,7 +187,10 @@ def _search_data(search: SearchReport | None) -> Mapping[str, Any]:
 def _replicas_data(report: Report) -> Mapping[str, Any]:
     """Return the groups of a job, and the sizes they were chosen among, if there are any."""
     groups = {} if report.replicas is None else {
-        "replicas": plain(report.replicas), "averaging_time_s": report.averaging_time
+        "replicas": plain(report.replicas),
+        "replica_nodes": report.replica_nodes,
+        "averaging_time_s": report.averaging_time,
+        "averaging_critical_path_s": report.averaging_critical,
     }  # fmt: skip
     weighed = rows_data(group_columns(), report.weighed_groups)
     return {**groups, **({"weighed_groups": weighed} if weighed else {})}

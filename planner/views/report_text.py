@@ -114,7 +114,9 @@ def _answer(report: Report, width: int) -> Iterator[Text]:
         most = _GAIN_BARE if search.is_bare else _GAIN_IN_GROUP if of_group else _GAIN
         rows.append(("to gain", gain_text(report.gap), most))
     if report.replicas is not None:
-        rows.append(("averaging", duration(report.averaging_time), _averaging(report.replicas)))
+        where = f", over {count(report.replica_nodes, 'node')}" if report.replica_nodes > 1 else ""
+        told = _averaging(report.replicas) + where
+        rows.append(("averaging", duration(report.averaging_time), told))
     beyond = critical_share(report.extrapolated, report.step_time)
     if beyond >= LEAST_BEYOND:
         rows.append((_BEYOND, percent(beyond), beyond_text(report.extrapolated)))
@@ -143,6 +145,23 @@ def _averaging(replicas: ReplicaGroups) -> str:
     if every == 1:
         return "of every step: all groups' weights and optimizer state"
     return f"every {every:,} steps, its share in each: weights and state of all groups"
+
+
+def averaging_sentences(report: Report, replicas: ReplicaGroups) -> str:
+    """Return what groups there are, how their replicas are averaged, and what of the step it is."""
+    every = replicas.sync_interval
+    how = "weights, then optimizer state, all-reduced"
+    if replicas.is_fully_sharded:
+        how = "weights reduce-scattered after their lookup, gathered before their update"
+    taken, share = report.averaging_critical, report.averaging_critical / report.step_time
+    at_once = f"; {duration(report.averaging_time)} in those that do" if every > 1 else ""
+    return (
+        f"The job is {groups_text(replicas, report.world_size)}; each holds all tables. The "
+        f"{replicas.num_groups:,} ranks with the same shards, on "
+        f"{count(report.replica_nodes, 'node')}, average them every "
+        f"{'step' if every == 1 else f'{every:,} steps'} (`{replicas.sharding_strategy}`: {how}): "
+        f"{duration(taken)} of a step, {percent(share)}{at_once}."
+    )
 
 
 def _groups_text(weighed: Sequence[WeighedGroup], width: int) -> Iterator[Text]:

@@ -78,6 +78,39 @@ def test_options_of_groups_need_a_group(run: Command) -> None:
     wrong = run("plan", "tables.yaml", "--gpus", "16", "--replica-group", "3")
     assert "16 GPUs on 2 nodes are no groups of 3" in wrong.err
     assert "sizes of groups here: 2, 4, 8, 16 (one group of all); or `auto`" in wrong.err
+    typo = run("plan", "tables.yaml", "--gpus", "16", "--replica-group", "aut")
+    assert "`aut` is not a number; write a number or `auto`" in typo.err
+
+
+def test_a_plan_of_a_group_is_searched_from_with_its_groups(run: Command) -> None:
+    told = (
+        "--gpus",
+        "16",
+        "--hardware",
+        "h100-sxm",
+        "--replica-group",
+        "8",
+        "--sync-interval",
+        "4",
+    )
+    search = ("--sharder", "size_greedy", "--baseline", "none")
+    assert run("plan", "tables.yaml", *told, *search, "-o", "group.json").code == 0
+    again = run("plan", "--from", "group.json", *search, "-o", "again.json", "--json").data
+    assert again["replicas"]["sync_interval"] == 4
+    often = ("--sync-interval", "1", "--sharding-strategy", "fully_sharded")
+    changed = run("plan", "--from", "group.json", *search, *often, "--json").data
+    assert changed["replicas"] == {
+        **again["replicas"], "sync_interval": 1, "sharding_strategy": "fully_sharded"
+    }  # fmt: skip
+    refused = run("plan", "--from", "group.json", "--sharding-strategy", "fully_sharded")
+    assert "fully sharded replicas are averaged in every step" in refused.err
+    is_consecutive = again["replicas"]["use_inter_host_allreduce"]
+    place = f"--{'no-' if is_consecutive else ''}use-inter-host-allreduce"
+    moved = run("plan", "--from", "group.json", place)
+    assert "--from keeps the ranks of the plan's groups" in moved.err
+    assert run("plan", "tables.yaml", "--gpus", "2", *search, "-o", "one.json").code == 0
+    alone = run("plan", "--from", "one.json", "--sync-interval", "2")
+    assert "goes with a plan of groups: all ranks of this one are one group" in alone.err
 
 
 def test_commands_that_are_told_can_be_pasted(run: Command) -> None:

@@ -13,12 +13,16 @@ from costmodel.domain.hardware import Topology
 from costmodel.domain.plan import ComputeKernel, ShardingType
 from costmodel.engine.objective import Objective
 from costmodel.memory.rank_memory import fits
+from costmodel.step.graph import Stage
+from costmodel.step.step_operations import ProcessGroup, group_ranks
 from planner.examples import example_hardware, example_workload
 from planner.files.profiles import load_profile
 from planner.search.headroom import leaving
 from planner.search.search import Search
+from planner.verbs.explanation import explained
 from planner.verbs.grouping import FIRST_PLANS, Grouping, best_group, group_sizes
 from planner.verbs.what_if import asked_change, usual_changes
+from planner.views.report_data import explanation_data
 
 JOB = topology(32, 8)
 WORKLOAD = example_workload(12)
@@ -48,6 +52,20 @@ def test_auto_has_every_size_in_every_place_and_the_job_as_one() -> None:
     assert {each.num_ranks for each in found} == {32}
     intervals = {each.replicas.sync_interval for each in found if each.replicas}
     assert intervals == {5}
+
+
+@pytest.mark.parametrize("size", ["aut", "16", 2.5])
+def test_a_size_is_a_whole_number_or_auto(size: object) -> None:
+    with pytest.raises(InputError, match=f"`{size}` is no size of groups") as refused:
+        Grouping(group_size=size).topologies(JOB)  # type: ignore[arg-type]
+    assert refused.value.problems[0].hint == "a whole number, or `auto`"
+
+
+def test_a_group_tells_what_it_was_asked_as() -> None:
+    asked = Grouping(group_size=8, sync_interval=5, use_inter_host_allreduce=True)
+    (group,) = asked.topologies(JOB)
+    assert Grouping.of(group) == asked
+    assert Grouping.of(JOB) is None
 
 
 def test_a_place_may_be_asked_for() -> None:
@@ -143,7 +161,7 @@ def test_a_plan_of_a_group_is_kept_and_explained(tmp_path: Path) -> None:
         gpus=16,
         hardware="h100-sxm",
         replica_group=planner.Grouping(group_size=8, sync_interval=4),
-        max_plans=500,
+        max_plans=2_000,
     )
     report = made.report
     assert (report.world_size, report.num_ranks, report.num_nodes) == (8, 16, 2)
@@ -157,10 +175,58 @@ def test_a_plan_of_a_group_is_kept_and_explained(tmp_path: Path) -> None:
     loaded = planner.load_plan(tmp_path / "plan.json")
     assert loaded.topology == made.topology
     assert loaded.report.modelled == report.modelled
-    assert not any("GPUs instead" in each.text for each in usual_changes(loaded))
+    changes = {each.text: each for each in usual_changes(loaded)}
+    assert not any("GPUs instead" in text for text in changes)
+    seldom = changes["average every 40 steps instead of 4"]
+    assert seldom.topology.replicas is not None
+    assert seldom.topology.replicas.sync_interval == 40
+    assert any("changes training" in note for note in seldom.notes)
+    assert changes["groups of 4 instead of 8"].topology.world_size == 4
+    assert changes["one group of all 16 instead of 8"].topology.replicas is None
 
 
-def test_what_ifs_keep_the_groups_or_say_to_plan_again() -> None:
+def test_averaging_that_a_step_waits_for_is_named_and_timed() -> None:
+    made = planner.plan(
+        WORKLOAD,
+        gpus=32,
+        hardware="h100-sxm",
+        sharder="size_greedy",
+        baseline="none",
+        replica_group=planner.Grouping(group_size=2, use_inter_host_allreduce=False),
+        max_plans=100,
+    )
+    report = made.report
+    # 16 replicas on nodes of 8: two nodes; within a step of one averaging, all of it is waited for
+    assert report.replica_nodes == 2
+    assert report.averaging_critical == pytest.approx(report.averaging_time, rel=0.01)
+    assert 0 < report.averaging_critical <= report.breakdown[Stage.ALL_REDUCE]
+    explanation = explained(made)
+    averaged = [row for row in explanation.path if row.of_replicas]
+    assert [(row.stage, row.rank is None) for row in averaged] == [(Stage.ALL_REDUCE, False)]
+    stretch = report.step_time / report.modelled.seconds
+    assert averaged[0].seconds * stretch == pytest.approx(report.averaging_critical)
+    data = explanation_data(explanation)
+    assert data["averaging_critical_path_s"] == report.averaging_critical
+    assert data["replicas"]["num_groups"] == 16
+    rows = [row for row in data["critical_path"] if row["of_replicas"]]
+    assert [row["stage"] for row in rows] == ["all_reduce"]
+
+
+def test_replicas_are_on_as_many_nodes_as_their_collectives_cross() -> None:
+    report = planner.plan(
+        WORKLOAD, gpus=2, hardware="h100-sxm", sharder="size_greedy", baseline="none"
+    ).report
+    for group in Grouping(group_size="auto").topologies(JOB):
+        own = replace(
+            report,
+            world_size=group.world_size,
+            local_world_size=group.local_world_size,
+            replicas=group.replicas,
+        )
+        assert own.replica_nodes == group_ranks(group, ProcessGroup.REPLICAS).num_nodes
+
+
+def test_what_ifs_keep_the_groups() -> None:
     made = planner.plan(
         WORKLOAD,
         gpus=16,
@@ -173,8 +239,13 @@ def test_what_ifs_keep_the_groups_or_say_to_plan_again() -> None:
     changed = asked_change(made, "hardware=h200-sxm")
     assert changed.topology.replicas == made.topology.replicas
     assert changed.topology.hardware.name == "h200-sxm"
-    with pytest.raises(InputError, match="one group's: plan again"):
-        asked_change(made, "gpus=32")
+    twice = asked_change(made, "gpus=32")
+    assert twice.text == "gpus=32 (4 nodes)"
+    assert (twice.topology.world_size, twice.topology.num_ranks) == (8, 32)
+    with pytest.raises(InputError, match="24 GPUs on 3 nodes are no groups of 8") as refused:
+        asked_change(made, "gpus=24")
+    assert refused.value.problems[0].hint is None  # no example with another number of GPUs
     page = made.to_html()
     assert "h100-sxm" in page
     assert "16 ×" in page
+    assert "with the same shards, on 1 node, average them every step" in page

@@ -1,5 +1,6 @@
 from dataclasses import replace
 from io import StringIO
+from typing import Any
 
 import pytest
 from machines import topology
@@ -10,6 +11,7 @@ from timelines import two_ranks
 from costmodel.base.modelled import Modelled
 from costmodel.base.units import GIB, MS
 from costmodel.domain.plan import ComputeKernel, Shard, ShardingType, TableSharding
+from costmodel.domain.replica_groups import ReplicaGroups, ShardingStrategy
 from costmodel.memory.rank_memory import RankMemory
 from costmodel.step.graph import Stage
 from planner.planned.replicas import WeighedGroup
@@ -23,7 +25,7 @@ from planner.planned.report import (
 )
 from planner.show.ranks import shown_ranks
 from planner.views.report_data import report_data
-from planner.views.report_text import report_text
+from planner.views.report_text import averaging_sentences, report_text
 from planner.views.timeline_text import timeline_text
 
 CONFIDENCE = Confidence(
@@ -230,6 +232,45 @@ def test_a_headroom_that_is_not_met_is_said() -> None:
         searched = replace(report, search=replace(report.search, headroom=asked))
         text = " ".join(written(report_text(searched, 100)).split())
         assert f"rank 1, has 15.0 GiB (20%) free; `--headroom` {told}" in text
+
+
+@pytest.mark.parametrize(
+    ("asked", "place", "said"),
+    [
+        (
+            {"sync_interval": 1},
+            "on 2 nodes, average them every step",
+            "(`default`: weights, then optimizer state, all-reduced): 2.50 ms of a step, 25%.",
+        ),
+        (
+            {"sync_interval": 4, "use_inter_host_allreduce": True},
+            "on 4 nodes, average them every 4 steps",
+            "optimizer state, all-reduced): 2.50 ms of a step, 25%; 10.0 ms in those that do.",
+        ),
+        (
+            {"sharding_strategy": ShardingStrategy.FULLY_SHARDED},
+            "on 2 nodes, average them every step",
+            "scattered after their lookup, gathered before their update): 2.50 ms of a step, 25%.",
+        ),
+    ],
+)
+def test_how_replicas_are_averaged_is_said_with_its_share(
+    asked: dict[str, Any], place: str, said: str
+) -> None:
+    replicas = ReplicaGroups(num_groups=16, ranks_per_node=8, **asked)
+    # ranks of a group are alone on their node, or two neighbours
+    report = replace(
+        made(confidence=replace(CONFIDENCE, step_time=10 * MS)),
+        replicas=replicas,
+        local_world_size=2 if replicas.use_inter_host_allreduce else 1,
+        averaging_time=10 * MS,
+        averaging_critical=2.5 * MS,
+    )
+    sentences = averaging_sentences(report, replicas)
+    assert sentences.startswith("The job is 16 groups of 2 ranks, ")
+    assert f"each holds all tables. The 16 ranks with the same shards, {place} (`" in sentences
+    assert sentences.endswith(said)
+    assert f", over {report.replica_nodes} nodes" in written(report_text(report, 100))
 
 
 def test_group_sizes_that_are_not_listed_are_counted() -> None:
