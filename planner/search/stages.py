@@ -35,9 +35,10 @@ OPTION_TIME: Seconds = 1e-4
 BATCH_TIME: Seconds = 0.07
 """Seconds that the first bound takes at least for each batch of a step after the first."""
 EARLY_SHARE = 0.15
-"""The first bound is computed before the search if that takes at most this share of the time left,
-by ``OPTION_TIME`` and ``BATCH_TIME``, and ends there: after a search that took what there was,
-5,000 tables on 1,024 GPUs had no bound but the step without embeddings."""
+"""The first bound is computed before the search if that takes at most this share of the command's
+time, or half of what is left of it after choosing a group size, by ``OPTION_TIME`` and
+``BATCH_TIME``, and ends there: after a search that took what there was, 5,000 tables on 1,024 GPUs
+had no bound but the step without embeddings."""
 NUM_EARLY = 2
 """Number of bounds computed before the search: the step without embeddings, and the first with
 them."""
@@ -105,8 +106,9 @@ class Stages:
         """Return how to search: until when, and down to which step."""
         search, now = self._search, self._search.clock()
         left = self._deadline - now
-        if left * EARLY_SHARE >= self._early_time:
-            self._end = now + EARLY_SHARE * left
+        early = min(EARLY_SHARE * (self._deadline - self._began), left / 2)
+        if early >= self._early_time:
+            self._end = now + early
             for bound in islice(self._bounds, NUM_EARLY):
                 self._improve(bound)
         left = max(0.0, self._deadline - search.clock())

@@ -9,7 +9,7 @@ import planner
 from costmodel.base.units import Seconds
 from planner.examples import example_workload
 from planner.search.search import Attempt, Search
-from planner.search.stages import PASSES, PlanningStage, Stages
+from planner.search.stages import EARLY_SHARE, OPTION_TIME, PASSES, PlanningStage, Stages
 from sharders.problem.sharding_problem import ShardingProblem
 
 
@@ -81,6 +81,15 @@ def test_a_bound_of_many_batches_does_not_begin_before_the_search_with_little_ti
     workload = replace(problem.workload, gradient_accumulation_steps=batches)
     accumulated = ShardingProblem.of(workload, problem.topology)
     stages = Stages(accumulated, Search(time_limit=4.0, began=0.0, clock=lambda: 0.0))
+    assert (stages.searching().enough > 0) is begun
+
+
+@pytest.mark.parametrize(("gone", "begun"), [(0.0, True), (0.5, True), (0.9, False)])
+def test_a_bound_begins_before_the_search_although_choosing_a_group_took_half(
+    problem: ShardingProblem, gone: float, *, begun: bool
+) -> None:
+    limit = 1.2 * OPTION_TIME * problem.num_options / EARLY_SHARE
+    stages = Stages(problem, Search(time_limit=limit, began=0.0, clock=lambda: gone * limit))
     assert (stages.searching().enough > 0) is begun
 
 
