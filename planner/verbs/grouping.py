@@ -175,7 +175,8 @@ def best_group(
         fastest_first = sorted(running, key=lambda each: each.step)
         near = fastest_first[0].step * behind
         running = [each for each in fastest_first[:most] if each.step <= near]
-        for each in running if len(running) > 1 else ():
+        goes_on = len(running) > 1 and not search.interrupted()
+        for each in running if goes_on else ():
             each.search(_part(search, share / len(running)))
             each.was_searched = True
     best = min(running, key=lambda each: each.step)
