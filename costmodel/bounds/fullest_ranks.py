@@ -122,7 +122,8 @@ class FullestRanks:
         """Add rows of the tables that exceed a solution's columns most."""
         of_pairs = self._largest_of_pairs(found.shares).T
         limits = (found.others * self._unit).reshape(-1, SENT) * (1 + TOLERANCE)
-        over = of_pairs / np.maximum(limits[self._group_of_pair], np.finfo(float).tiny)
+        with np.errstate(over="ignore"):  # where nothing is sent, anything is over
+            over = of_pairs / np.maximum(limits[self._group_of_pair], np.finfo(float).tiny)
         rows = []
         for feature in range(SENT):
             added = np.zeros(self.count // SENT, dtype=np.intp)

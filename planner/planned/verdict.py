@@ -75,6 +75,8 @@ class Fuller:
 
     is_chosen: bool
     """Whether it is the chosen plan: the other one then is surely slower, or there is none."""
+    of_group: bool = False
+    """Whether other plans were looked for in groups of the chosen size alone."""
     longer: float | None = None
     """Share by which the other one's expected step is longer; None: none was found."""
     probability_slower: float | None = None

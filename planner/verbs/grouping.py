@@ -36,11 +36,15 @@ where a group has 1,024 ranks."""
 FIRST_SHARE = 0.35
 """Share of the time left, or of the plans, after which the first round ends, however many sizes
 have no plan yet."""
-ROUNDS = ((10, 1.5, 0.15), (3, 1.1, 0.1))
+ROUNDS = ((10, 3.0, 0.15), (3, 1.5, 0.1))
 """Largest number of group sizes in each later round, their steps as a multiple of the shortest at
 most, and the share of the time that the round has. Of 856 tables on 2,048 H100, groups of 64 are
-the best: they come ninth by first plans, 1.2 times behind, and second by searches of 0.3 seconds.
+the best: they come ninth by first plans, and second by searches of 0.3 seconds. First plans may
+take six times as long as what a search finds (150 tables of which a few are large).
 """
+FULLER_BEHIND = 1.1
+"""Where no plan of a group size leaves memory free (``Search.headroom``), its step counts as so
+many times as long: a fuller plan is chosen if it is surely the faster one."""
 AUTO: Literal["auto"] = "auto"
 
 
@@ -190,7 +194,10 @@ class _Contender:
 
     problem: ShardingProblem
     roomy: ShardingProblem
-    """The problem whose ranks keep memory free; the same one where no plan leaves so much."""
+    """The problem whose ranks keep memory free; the same one where none is to be kept, or no plan
+    leaves so much."""
+    is_full: bool = False
+    """Whether no plan leaves as much memory free as asked for."""
     attempt: Attempt | None = None
     was_tried: bool = False
     was_searched: bool = False
@@ -198,8 +205,10 @@ class _Contender:
 
     @property
     def step(self) -> Seconds:
-        """The best step by the models; infinite while there is no plan."""
-        return inf if self.attempt is None else self.attempt.step_time
+        """The best step by the models, longer of full ranks; infinite while there is no plan."""
+        if self.attempt is None:
+            return inf
+        return self.attempt.step_time * (FULLER_BEHIND if self.is_full else 1.0)
 
     def search(self, search: Search) -> InfeasibleError | None:
         """Search anew; return the error that no plan fits, if none does.
@@ -209,7 +218,7 @@ class _Contender:
         self.was_tried = True
         error = self._search(search)
         if error is not None and self.roomy is not self.problem:
-            self.roomy = self.problem
+            self.roomy, self.is_full = self.problem, True
             error = self._search(search)
         return error
 

@@ -286,7 +286,8 @@ class PlanningTask:
                 time_left=lambda: stages.time_left(passes=JUDGING_PASSES),
             )
             if report.free_share < search.headroom and verdict.fuller is None:
-                verdict = replace(verdict, fuller=WITHOUT_HEADROOM)
+                fuller = replace(WITHOUT_HEADROOM, of_group=bool(self.weighed))
+                verdict = replace(verdict, fuller=fuller)
             report = replace(report, verdict=verdict)
         return self.planned(chosen, report)
 

@@ -30,8 +30,8 @@ from planner.verbs.explanation import PathRow
 MOST_WAITING, MOST_MEMORY = 0.1, 0.9
 """Shares of the step, and of usable memory, above which they are coloured."""
 WHEN_WEIGHED = (
-    "Steps are by the models, when the size was chosen: sizes that looked fast were searched "
-    "longer, and the chosen one went on with the time that was left."
+    "Steps so far, by the models, when this was chosen: what looked fast was searched longer, and "
+    "the search went on with what is chosen alone."
 )
 _MEMORY_BAR = 16
 _AMOUNT = Quantity("{:,.12g}".format)
@@ -87,8 +87,8 @@ def group_columns() -> list[Column[WeighedGroup]]:
         Column("Ranks of a group", lambda each: each.place, page="Ranks"),
         json_column("use_inter_host_allreduce", lambda each: each.topology.replicas is not None
                     and each.topology.replicas.use_inter_host_allreduce),
-        Column("Step", lambda each: each.modelled and each.modelled.seconds, Quantity(duration),
-               key="modelled_step_time_s"),
+        Column("Step so far", lambda each: each.modelled and each.modelled.seconds,
+               Quantity(duration), key="modelled_step_time_s"),
         Column("Plans tried", lambda each: each.num_plans, COUNT, key="num_plans"),
         Column("", lambda each: each.outcome, page="Outcome", key="outcome"),
     ]  # fmt: skip

@@ -101,7 +101,8 @@ def _fuller_sentence(fuller: Fuller, search: SearchReport | None) -> str:
     share = "less" if asked is None else percent(asked)
     if fuller.longer is None or fuller.probability_slower is None:
         cut = search is not None and search.end in CUT_SHORT
-        none = "No plan was found in the time given" if cut else "No plan was found"
+        none = "No plan for such a group was found" if fuller.of_group else "No plan was found"
+        none += " in the time given" if cut else ""
         return (
             f"{none} that leaves {share} of every rank's memory free (`--headroom`): "
             "this one is of a search with all of it."

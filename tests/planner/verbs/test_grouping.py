@@ -19,6 +19,7 @@ from planner.examples import example_hardware, example_workload
 from planner.files.profiles import load_profile
 from planner.search.headroom import leaving
 from planner.search.search import Search
+from planner.verbs import grouping
 from planner.verbs.explanation import explained
 from planner.verbs.grouping import FIRST_PLANS, Grouping, best_group, group_sizes
 from planner.verbs.what_if import asked_change, usual_changes
@@ -125,6 +126,19 @@ def test_sizes_are_compared_by_plans_that_leave_memory_free() -> None:
     # all plans that leave 70% free: those known to a problem are not asked
     roomy = leaving(replace(problem, known=()), 0.7)
     assert fits(WORKLOAD, roomy.topology, known)
+
+
+@pytest.mark.parametrize(("behind", "is_roomy"), [(1e9, True), (1e-9, False)])
+def test_the_step_of_a_size_without_room_counts_as_longer(
+    monkeypatch: pytest.MonkeyPatch, behind: float, *, is_roomy: bool
+) -> None:
+    monkeypatch.setattr(grouping, "FULLER_BEHIND", behind)
+    found = Grouping(group_size="auto").topologies(
+        topology(8, 4, example_hardware(memory_bytes=1 * GIB))
+    )
+    problem, attempt, _ = best_group(WORKLOAD, found, Search(max_plans=2_000, headroom=0.7))
+    roomy = leaving(replace(problem, known=()), 0.7)
+    assert fits(WORKLOAD, roomy.topology, attempt.found) is is_roomy
 
 
 def test_the_same_seed_and_number_of_plans_choose_the_same() -> None:

@@ -66,6 +66,8 @@ def test_a_fuller_plan_says_what_it_gains() -> None:
     assert "No plan was found in the time given that leaves 10% of" in " ".join(
         verdict_sentences(told, 1 * MS, cut)
     )
+    of_group = said(fuller=Fuller(is_chosen=True, of_group=True))
+    assert "No plan for such a group was found that leaves" in of_group
     gained = Fuller(is_chosen=True, longer=0.12, probability_slower=0.97)
     assert said(fuller=gained).endswith(
         "memory free (`--headroom`) is expected to take 12.0% longer: slower with P 97%."
