@@ -84,7 +84,8 @@ def absent_nodes(
     """Return the nodes of the absent ranks, to follow ``nodes``, and when they ran.
 
     For every collective that they take part in there is their work before it, from the last such
-    collective that had ended, and their part in it, beside which the work before others goes on.
+    collective that had ended or the last work of the same ranks on, and their part in it, beside
+    which the work before others goes on.
     """
     first = {node.collective: i for i, node in reversed(list(enumerate(nodes)))}
     arrivals = sorted(
@@ -96,9 +97,13 @@ def absent_nodes(
     ends = [end for end, _ in ended]
     made: list[Node] = []
     times: list[Span] = []
+    busy: dict[tuple[int, str], Seconds] = {}
     for arrival, index in arrivals:
         before = bisect_right(ends, arrival + _TICK) - 1
         since, after = (ends[before], (ended[before][1],)) if before >= 0 else (0.0, ())
+        ranks = nodes[index].rank, nodes[index].resource
+        since = max(since, busy.get(ranks, 0.0))
+        busy[ranks] = max(since, arrival)
         work = _absent(nodes[index], max(0.0, arrival - since), after)
         part = replace(
             work,

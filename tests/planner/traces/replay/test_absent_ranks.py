@@ -5,8 +5,9 @@ import pytest
 from kineto_traces import COLLECTIVES, TraceMaker, two_ranks, write_folder
 
 from costmodel.base.errors import InputError
-from costmodel.step.graph import Role
+from costmodel.step.graph import Node, NodeKind, Role, Stage
 from costmodel.step.timeline import Timeline
+from planner.traces.replay.absent_ranks import absent_nodes
 from planner.traces.replay.breakdown import Limit, breakdown
 from planner.traces.replay.classify import Category
 from planner.traces.replay.importing import ImportedRun, load_run
@@ -159,3 +160,19 @@ def test_other_modes_time_one_rank_too(tmp_path: Path, mode: Mode) -> None:
     assert [step.rank for step in done.steps] == [1]
     expected = 230e-6 if mode is Mode.BASELINE else 297e-6
     assert done.simulated_makespan == pytest.approx(expected)
+
+
+def test_works_of_the_same_absent_ranks_follow_one_another() -> None:
+    # the second begins 1 us before the first has ended, by rounding: the work before it is what is
+    # done since the ranks came to the first, not since whatever ended before that
+    recorded = [(300e-6, 400e-6), (399e-6, 600e-6)]
+    nodes = [
+        Node("nccl", NodeKind.COLLECTIVE, Stage.ALL_REDUCE, 0, "collectives", end - start,
+             collective=number)
+        for number, (start, end) in enumerate(recorded)
+    ]  # fmt: skip
+    made, spans = absent_nodes(nodes, recorded, frozenset({0, 1}))
+    works = [span for node, span in zip(made, spans, strict=True) if node.collective is None]
+    assert len(works) == 2
+    assert works[0][1] <= works[1][0]
+    assert sum(node.seconds for node in made if node.collective is None) < 400e-6
