@@ -127,19 +127,28 @@ def _diff(old: Planned, new: Planned) -> PlanDiff:
 
 
 def _differences(old: Planned, new: Planned) -> tuple[str, ...]:
-    """Return in what the plans' inputs differ: `workload`, `machine`, `ranks`."""
+    """Return in what the plans' inputs differ: `workload`, `machine`, `ranks`, `averaging`."""
     was, now = old.topology, new.topology
     differs = {
         "workload": replace(old.workload, name="") != replace(new.workload, name=""),
         "machine": was.hardware != now.hardware,
         "ranks": _ranks(was) != _ranks(now),
+        "averaging": _averaging(was) != _averaging(now),
     }
     return tuple(what for what, is_other in differs.items() if is_other)
 
 
 def _ranks(topology: Topology) -> tuple[object, ...]:
     """Return how many ranks there are, where, and in which groups."""
-    return topology.world_size, topology.local_world_size, topology.replicas
+    replicas = topology.replicas
+    groups = replicas and (replicas.num_groups, replicas.use_inter_host_allreduce)
+    return topology.world_size, topology.local_world_size, topology.node_ranks, groups
+
+
+def _averaging(topology: Topology) -> tuple[object, ...]:
+    """Return how the replicas of groups are averaged; empty: there are none."""
+    replicas = topology.replicas
+    return () if replicas is None else (replicas.sync_interval, replicas.sharding_strategy)
 
 
 def _other_model(old: Workload, new: Workload) -> str:

@@ -39,12 +39,15 @@ def node_count(gpus: int, nodes: int | None, hardware: HardwareProfile) -> int:
         raise ValueError(f"1 to {MOST_RANKS:,} {unit}s can be planned for, got {gpus:,}")
     first = max(least, nodes or 1)
     even = next((more for more in range(first, gpus) if gpus % more == 0), gpus)
+    advice = f"{count(even, 'node')} can have as many each"
     if nodes is None:
         nodes = even if 2 * gpus >= even * per_node else least
+        low = gpus // per_node * per_node
+        advice = f"{low:,} or {low + per_node:,} can be"
     if nodes < 1 or gpus % nodes:
         raise ValueError(
             f"{count(gpus, unit)} cannot be spread evenly over {count(nodes, 'node')} of "
-            f"{hardware.name}; {count(even, 'node')} can have as many each"
+            f"{hardware.name}; {advice}"
         )
     if gpus // nodes > per_node:
         raise ValueError(

@@ -22,7 +22,12 @@ from planner.views.verdict_text import tied_sentence
 _MOST_RIVALS = 3
 _ROUNDING = 1e-6
 """Share by which two steps must differ to be counted as different."""
-_OTHERS = {"workload": "another workload", "machine": "another machine", "ranks": "other ranks"}
+_OTHERS = {
+    "workload": "another workload",
+    "machine": "another machine",
+    "ranks": "other ranks",
+    "averaging": "another averaging of replicas",
+}
 
 
 def sharders_text(
@@ -101,11 +106,12 @@ def diff_text(diff: PlanDiff, width: int) -> Iterator[Text]:
 
 
 def inputs_text(diff: PlanDiff) -> str:
-    """Return the workload, machine or ranks that the plans are for, where these differ."""
+    """Return the workload, machine, ranks or averaging that plans are for, where these differ."""
     told = {
         "workload": lambda report: f"local batch {report.local_batch_size:,}",
         "machine": lambda report: report.hardware,
         "ranks": _ranks_text,
+        "averaging": _averaging_text,
     }
     pairs = {
         _OTHERS[what]: [told[what](r) for r in (diff.old, diff.new)] for what in diff.differ_in
@@ -120,6 +126,15 @@ def _ranks_text(report: Report) -> str:
     if report.replicas is None:
         return nodes
     return f"{nodes} as {groups_text(report.replicas, report.world_size)}"
+
+
+def _averaging_text(report: Report) -> str:
+    """Return how often and by which strategy replicas are averaged."""
+    if report.replicas is None:
+        return "none"
+    every = report.replicas.sync_interval
+    steps = "every step" if every == 1 else f"every {every:,} steps"
+    return f"{report.replicas.sharding_strategy}, {steps}"
 
 
 def _sum_text(diff: PlanDiff) -> str:

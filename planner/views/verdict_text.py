@@ -167,10 +167,10 @@ def _why(verdict: PlanVerdict, step_time: Seconds) -> str:
 
 
 def host_text(host_time: Seconds, step_time: Seconds) -> str:
-    """Return how long the host takes to launch, if that is much of the step; else empty."""
+    """Return how long a step waits for the host's launches, if that is much of it; else empty."""
     if host_time < _HOST_DECIDES * step_time:
         return ""
-    return f"launching kernels takes the host {duration(host_time)} of {duration(step_time)}"
+    return f"all wait for the host to launch in {duration(host_time)} of {duration(step_time)}"
 
 
 def tied_sentence(reports: Sequence[Report]) -> str:
@@ -192,9 +192,13 @@ def tied_sentence(reports: Sequence[Report]) -> str:
 
 def turn_sentence(turn: Turn) -> str:
     """Return how far an assumption must be off to turn the choice, and how likely that is."""
+    little = "more" if turn.factor > 1 else "less"
     if turn.value is not None:
         now, needed = duration(turn.value), duration(turn.factor * turn.value)
-        said = f"host operations took {needed} instead of the assumed {now}"
+        instead = f"{needed} instead of" if needed != now else f"hardly {little} than"
+        said = f"host operations took {instead} the assumed {now}"
     else:
-        said = f"{_NOUNS[turn.assumption]} took {turn.factor:.2f}× as long as assumed"
+        times = f"{turn.factor:.2f}"
+        long = f"{times}× as long as" if times != "1.00" else f"hardly {little} than"
+        said = f"{_NOUNS[turn.assumption]} took {long} assumed"
     return f"It would win if {said}: P {odds(turn.probability)}."

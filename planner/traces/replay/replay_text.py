@@ -36,6 +36,7 @@ def replay_text(report: ReplayReport, width: int) -> Iterator[Text]:
     steps = _shown_steps(report.replay)
     longest = max(max(step.measured, step.simulated) for step in steps)
     yield from titled("  Step by step", rows_text(step_columns(longest), steps, width=width))
+    yield from _left_out(report.replay.steps)
     if report.breakdown is not None:
         yield from _breakdown_text(report.breakdown, width)
     if report.answers:
@@ -78,6 +79,12 @@ def _shown_steps(replay: Replay) -> list[StepTime]:
     return sorted(steps, key=lambda step: (step.step, step.rank))
 
 
+def _left_out(rows: Sequence[object]) -> Iterator[Text]:
+    """Yield where rows are that are not shown, if there are more than are."""
+    if len(rows) > _MOST_ROWS:
+        yield Text(f"  and {len(rows) - _MOST_ROWS:,} more: see --json")
+
+
 def _breakdown_text(found: Breakdown, width: int) -> Iterator[Text]:
     merged = _merged(found.streams)
     uses = merged[:_MOST_ROWS]
@@ -86,8 +93,7 @@ def _breakdown_text(found: Breakdown, width: int) -> Iterator[Text]:
     amount = Quantity(lambda seconds: f"{seconds / unit:,.2f}" if seconds else "")
     title = f"  Where the time goes, from the first event to the last, in {name}"
     yield from titled(title, rows_text(_stream_columns(uses, amount), uses, width=width, gap=2))
-    if len(merged) > _MOST_ROWS:
-        yield Text("  and more: see --json")
+    yield from _left_out(merged)
     communication: list[Column[CommunicationTimes]] = [
         Column("Rank", lambda row: row.rank, NUMBER),
         Column("Hidden", lambda row: row.hidden, amount),
@@ -97,6 +103,7 @@ def _breakdown_text(found: Breakdown, width: int) -> Iterator[Text]:
     title = f"  Communication in {name}, once all ranks have joined"
     rows = found.communication[:_MOST_ROWS]
     yield from titled(title, rows_text(communication, rows, width=width))
+    yield from _left_out(found.communication)
     shares = ", ".join(f"{name} {percent(share)}" for name, share in found.bounds.items())
     title = f"  Critical path of the last step, limited by {shares}"
     path = rows_text(path_columns(found.path_time), found.path, width=width, indent=4)

@@ -90,6 +90,15 @@ def test_one_rival_is_named_with_its_odds_and_what_would_turn_it() -> None:
     )
 
 
+def test_an_assumption_that_turns_the_choice_at_once_is_hardly_off() -> None:
+    host = replace(TURN, factor=1.0001)
+    assert "host operations took hardly more than the assumed 9.00 us: P" in said(
+        replace(RIVAL, turn=host)
+    )
+    lookups = Turn(assumption="lookups", factor=0.999, probability=0.5, value=None)
+    assert "lookups took hardly less than assumed: P" in said(replace(RIVAL, turn=lookups))
+
+
 def test_where_no_assumption_turns_the_choice_none_is_named() -> None:
     assert "win" not in said(replace(RIVAL, turn=None))
 
@@ -98,8 +107,8 @@ def test_where_sharding_hardly_matters_the_first_words_say_so() -> None:
     alike = replace(RIVAL, longer=0.004, turn=None)
     assert said(alike, host_time=0.72 * MS, free_batch=16384) == (
         "Sharding hardly matters: TorchRec's plan (5 row_wise) takes as long, within 0.4%; "
-        "launching kernels takes the host 720 us of 1.00 ms; batches up to 16,384 take at most 10% "
-        "longer."
+        "all wait for the host to launch in 720 us of 1.00 ms; batches up to 16,384 take at most "
+        "10% longer."
     )
     assert "hardly" not in said(replace(RIVAL, longer=0.011))
 
@@ -150,7 +159,7 @@ def sharders(*step_times: float, host: float = 0.0) -> list[Report]:
 def test_sharders_that_tie_are_counted() -> None:
     tied = sharders(4.3 * MS, 4.304 * MS, 4.34 * MS, 5 * MS, host=3.1 * MS)
     assert tied_sentence(tied) == (
-        "3 of 4 sharders within 0.9%: launching kernels takes the host 3.10 ms of 4.30 ms."
+        "3 of 4 sharders within 0.9%: all wait for the host to launch in 3.10 ms of 4.30 ms."
     )
     assert tied_sentence(tied[:2]).startswith(
         "Sharding hardly matters: 2 of 2 sharders within 0.1%"
