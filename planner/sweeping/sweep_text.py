@@ -96,8 +96,9 @@ def _notes(sweep: Sweep, width: int) -> Iterator[Text]:
             yield from wrapped(f"{said}on no measurement: calibrate it first.", width, indent=0)
     without = [point for point in sweep.points if point.reason is not None]
     if without:
-        more = f"; nor for {count(len(without) - 1, 'other point')}, why: --json"
-        why = f"No plan for {place(without[0])}: {without[0].reason}{more if without[1:] else ''}."
+        why = f"No plan for {place(without[0])}: {without[0].reason}."
+        if without[1:]:
+            why += f" {count(len(without) - 1, 'more point')} without a plan: --json says why."
         yield from wrapped(why, width, indent=0)
     settings = dict.fromkeys((each.change, each.setting) for each in sweep.front if each.change)
     for change, setting in settings:
