@@ -141,7 +141,8 @@ def command(
     if target is not None:
         check_writable(target)
     jobs, storage, max_plans = flags.pop("jobs"), flags.pop("storage"), plan_limit(flags)
-    gap, averaging = flags.pop("gap"), {name: flags.pop(name) for name in AVERAGING}
+    gap, given = flags.pop("gap"), {name: flags.pop(name) for name in AVERAGING}
+    averaging = {name: value for name, value in given.items() if value is not None}
     size = flags.pop("replica_group")
     told = told_of_model(factory, flags, output)
     machine = {name: flags.pop(name) for name in ("gpus", "nodes")}
@@ -239,16 +240,15 @@ def _planning(
 
 
 def _grouping(size: Any, **averaging: Any) -> "Grouping | None":  # noqa: ANN401 - of options
-    """Return what is asked of groups of GPUs; None: nothing is."""
+    """Return what is asked of groups of GPUs, of averaging no more than that; None: nothing is."""
     from costmodel.domain.replica_groups import ShardingStrategy
     from planner.verbs.grouping import Grouping
 
-    asked = {name: value for name, value in averaging.items() if value is not None}
     if size is None:
-        refuse_averaging(**dict.fromkeys(asked, True))
+        refuse_averaging(**dict.fromkeys(averaging, True))
         return None
-    strategy = ShardingStrategy(asked.pop("sharding_strategy", ShardingStrategy.DEFAULT))
-    return Grouping(group_size=size, sharding_strategy=strategy, **asked)
+    strategy = ShardingStrategy(averaging.pop("sharding_strategy", ShardingStrategy.DEFAULT))
+    return Grouping(group_size=size, sharding_strategy=strategy, **averaging)
 
 
 def _averaged(topology: "Topology", averaging: "Mapping[str, Any]") -> "Topology":
@@ -260,8 +260,7 @@ def _averaged(topology: "Topology", averaging: "Mapping[str, Any]") -> "Topology
         There is one group, or its ranks would be others, or it cannot be averaged so.
 
     """
-    asked = {name: value for name, value in averaging.items() if value is not None}
-    now = topology.replicas
+    asked, now = dict(averaging), topology.replicas
     if now is None:
         given = dict.fromkeys(asked, True)
         refuse_given("a plan of groups", "all ranks of this one are one group", **given)

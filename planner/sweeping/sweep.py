@@ -340,7 +340,7 @@ def _planned_point(task: _PointTask) -> _Answer:
         own = planning_task(task.workload, task.profile, point.world_size, None)
         if task.grouping is not None:
             own = own.grouped(task.grouping, search)
-        planned = own.searched(task.sharder, NONE, own.rest(search))
+        planned = own.searched(task.sharder, NONE, search)
     except (MissingDependencyError, UnknownNameError) as error:
         return _Answer(points=(point,), lacking=str(error))
     except InfeasibleError as error:

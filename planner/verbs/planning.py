@@ -64,7 +64,6 @@ JUDGING_PASSES = 2.0
 FEW_SAMPLES = 16
 """Number of samples of the models' errors where the limit left no time for choosing: the mean is
 within 1% of that of all samples, in half the time (5,000 tables on 1,024 ranks)."""
-WITHOUT_HEADROOM = Fuller(is_chosen=True)
 WITHOUT_CHOICE = "no time was left for choosing: the plan is the best of the search alone"
 WorkloadLike: TypeAlias = Workload | str | Path
 HardwareLike: TypeAlias = HardwareProfile | str | Path
@@ -124,8 +123,7 @@ def plan(  # noqa: PLR0913 -- one argument per thing asked; all but two have def
     if replica_group is not None:
         if not isinstance(replica_group, Grouping):
             replica_group = Grouping(group_size=replica_group)
-        task = task.grouped(replica_group, search)
-        return task.searched(sharder, baseline or NONE, task.rest(search))
+        return task.grouped(replica_group, search).searched(sharder, baseline or NONE, search)
     try:
         return task.searched(sharder, baseline or NONE, search)
     except InfeasibleError as error:
@@ -182,10 +180,10 @@ class PlanningTask:
         problem, found, weighed = best_group(workload, grouping.topologies(job), search)
         return replace(self, problem=problem, weighed=weighed, known_took=found.gained_for)
 
-    def rest(self, search: Search) -> Search:
+    def _rest(self, search: Search) -> Search:
         """Return the search with what choosing the group size left of its plans, if counted."""
         search = replace(search, known_took=self.known_took)
-        if search.max_plans is None:
+        if search.max_plans is None or not self.weighed:
             return search
         spent = sum(each.num_plans for each in self.weighed)
         return replace(search, max_plans=max(1, search.max_plans - spent))
@@ -233,6 +231,7 @@ class PlanningTask:
         from planner.decision.judging import make_verdict
 
         check_baseline(baseline)
+        search = self._rest(search)
         problem, names = self.problem, sharders_for(sharder)
         history = SearchHistory.of(search)
         search = replace(search, watch=history.watch)
@@ -286,7 +285,7 @@ class PlanningTask:
                 time_left=lambda: stages.time_left(passes=JUDGING_PASSES),
             )
             if report.free_share < search.headroom and verdict.fuller is None:
-                fuller = replace(WITHOUT_HEADROOM, of_group=bool(self.weighed))
+                fuller = Fuller(is_chosen=True, of_group=bool(self.weighed))
                 verdict = replace(verdict, fuller=fuller)
             report = replace(report, verdict=verdict)
         return self.planned(chosen, report)

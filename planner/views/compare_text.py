@@ -16,7 +16,7 @@ from planner.views.compare_columns import (
     sharder_names,
     together,
 )
-from planner.views.report_text import groups_text, headline_text, notes_text
+from planner.views.report_text import groups_text, headline_text, interval_text, notes_text
 from planner.views.verdict_text import tied_sentence
 
 _MOST_RIVALS = 3
@@ -132,9 +132,7 @@ def _averaging_text(report: Report) -> str:
     """Return how often and by which strategy replicas are averaged."""
     if report.replicas is None:
         return "none"
-    every = report.replicas.sync_interval
-    steps = "every step" if every == 1 else f"every {every:,} steps"
-    return f"{report.replicas.sharding_strategy}, {steps}"
+    return f"{report.replicas.sharding_strategy}, {interval_text(report.replicas)}"
 
 
 def _sum_text(diff: PlanDiff) -> str:

@@ -137,29 +137,34 @@ def groups_text(replicas: ReplicaGroups, group_size: int) -> str:
     return f"{replicas.num_groups} groups of {group_size:,} ranks, {which}"
 
 
+def interval_text(replicas: ReplicaGroups) -> str:
+    """Return how often replicas are averaged: ``every step``, ``every 10 steps``."""
+    every = replicas.sync_interval
+    return "every step" if every == 1 else f"every {every:,} steps"
+
+
 def _averaging(replicas: ReplicaGroups) -> str:
     """Return when replicas are averaged, beside how long that takes."""
-    every = replicas.sync_interval
     if replicas.is_fully_sharded:
         return "of every step: weights scattered after their lookup, gathered before their update"
-    if every == 1:
+    if replicas.sync_interval == 1:
         return "of every step: all groups' weights and optimizer state"
-    return f"every {every:,} steps, its share in each: weights and state of all groups"
+    return f"{interval_text(replicas)}, its share in each: weights and state of all groups"
 
 
 def averaging_sentences(report: Report, replicas: ReplicaGroups) -> str:
     """Return what groups there are, how their replicas are averaged, and what of the step it is."""
-    every = replicas.sync_interval
     how = "weights, then optimizer state, all-reduced"
     if replicas.is_fully_sharded:
         how = "weights reduce-scattered after their lookup, gathered before their update"
     taken, share = report.averaging_critical, report.averaging_critical / report.step_time
-    at_once = f"; {duration(report.averaging_time)} in those that do" if every > 1 else ""
+    is_seldom = replicas.sync_interval > 1
+    at_once = f"; {duration(report.averaging_time)} in those that do" if is_seldom else ""
     return (
         f"The job is {groups_text(replicas, report.world_size)}; each holds all tables. The "
         f"{replicas.num_groups:,} ranks with the same shards, on "
-        f"{count(report.replica_nodes, 'node')}, average them every "
-        f"{'step' if every == 1 else f'{every:,} steps'} (`{replicas.sharding_strategy}`: {how}): "
+        f"{count(report.replica_nodes, 'node')}, average them "
+        f"{interval_text(replicas)} (`{replicas.sharding_strategy}`: {how}): "
         f"{duration(taken)} of a step, {percent(share)}{at_once}."
     )
 

@@ -29,6 +29,18 @@ JOB = topology(32, 8)
 WORKLOAD = example_workload(12)
 
 
+def made_by_rule(gpus: int, group_size: int) -> planner.Planned:
+    return planner.plan(
+        WORKLOAD,
+        gpus=gpus,
+        hardware="h100-sxm",
+        sharder="size_greedy",
+        baseline="none",
+        replica_group=planner.Grouping(group_size=group_size, use_inter_host_allreduce=False),
+        max_plans=100,
+    )
+
+
 def shapes(found: tuple[Topology, ...]) -> list[tuple[int, int, bool]]:
     return [
         (each.world_size, each.local_world_size, each.replicas.use_inter_host_allreduce)
@@ -200,15 +212,7 @@ def test_a_plan_of_a_group_is_kept_and_explained(tmp_path: Path) -> None:
 
 
 def test_averaging_that_a_step_waits_for_is_named_and_timed() -> None:
-    made = planner.plan(
-        WORKLOAD,
-        gpus=32,
-        hardware="h100-sxm",
-        sharder="size_greedy",
-        baseline="none",
-        replica_group=planner.Grouping(group_size=2, use_inter_host_allreduce=False),
-        max_plans=100,
-    )
+    made = made_by_rule(32, 2)
     report = made.report
     # 16 replicas on nodes of 8: two nodes; within a step of one averaging, all of it is waited for
     assert report.replica_nodes == 2
@@ -241,15 +245,7 @@ def test_replicas_are_on_as_many_nodes_as_their_collectives_cross() -> None:
 
 
 def test_what_ifs_keep_the_groups() -> None:
-    made = planner.plan(
-        WORKLOAD,
-        gpus=16,
-        hardware="h100-sxm",
-        sharder="size_greedy",
-        baseline="none",
-        replica_group=planner.Grouping(group_size=8, use_inter_host_allreduce=False),
-        max_plans=100,
-    )
+    made = made_by_rule(16, 8)
     changed = asked_change(made, "hardware=h200-sxm")
     assert changed.topology.replicas == made.topology.replicas
     assert changed.topology.hardware.name == "h200-sxm"
